@@ -191,7 +191,6 @@ def _answers(server: MariaDb) -> bool:
 
 # --- TiDB ---
 
-
 TIDB = Path(__file__).resolve().parents[2] / ".servers" / "tidb" / "tidb-server"
 TIDB_NOT_BUILT = "TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)"
 TIDB_CONFIG = """\

@@ -151,7 +151,6 @@ def spark_home() -> Path:
 
 # --- standalone cluster ---
 
-
 REGISTERED = "Registering worker"
 DAEMON = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 

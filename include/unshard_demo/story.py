@@ -85,7 +85,6 @@ progress = _Progress()
 
 # --- windows and DDL ---
 
-
 Windows = Mapping[str, int]
 """The number of a window of each source."""
 
@@ -163,7 +162,6 @@ def held_shards(plans: Iterable[Plan]) -> frozenset[Shard]:
 
 
 # --- optimistic mode ---
-
 
 CANARY = shop.SHARDS[2]
 HALF = len(shop.SHARDS) // 2
@@ -288,7 +286,6 @@ class Rollout:
 
 
 # --- the steps ---
-
 
 FULL, SYNC, DDL, JOIN = (f"unshard_{kind}__{TASK}" for kind in ("full", "sync", "ddl", "join"))
 LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 1800.0, 1800.0, 1800.0, 1800.0

@@ -127,7 +127,6 @@ def _memory_file(text: str) -> Iterator[str]:
 
 # --- connections ---
 
-
 __all__ = [
     "REFUSALS",
     "assume_session",
@@ -574,7 +573,7 @@ def set_collation(connection: Connection, name: str, number: int) -> bool:
 
 
 def _assume(connection: Connection, name: str, value: int) -> None:
-    """Set one variable of the source's session; the names come from binlog.session."""
+    """Set one variable of the source's session; the names come from binlog.events."""
     try:
         query(connection, f"SET SESSION {name} = %s", (value,))
     except (StatementRefused, MissingPrivilege):  # MySQL 8 requires a privilege for explicit_defaults_for_timestamp

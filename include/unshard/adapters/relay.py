@@ -125,7 +125,6 @@ class RelayPlace(Hashable, Protocol):
 
 # --- folders ---
 
-
 BUFFER = 1 << 20
 
 
@@ -231,7 +230,6 @@ def _sync(folder: Path) -> None:
 
 # --- object stores and HDFS ---
 
-
 PARALLEL_REQUESTS = 16
 ABANDONED = timedelta(days=1)
 """No upload takes this long, so older temporary files are abandoned."""
@@ -330,7 +328,6 @@ def _coded(action: str, location: str) -> Iterator[None]:
 
 # --- the index of a segment ---
 
-
 SEGMENT, INDEX = ".seg", ".json"
 
 
@@ -412,7 +409,6 @@ def _from_json(body: dict[str, Any]) -> Segment:
 
 
 # --- segments ---
-
 
 DESCRIPTION_BYTES = 4096
 """Larger than any FORMAT_DESCRIPTION event."""

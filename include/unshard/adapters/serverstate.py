@@ -115,7 +115,6 @@ def read_committed(connection: Connection) -> None:
 
 # --- named locks ---
 
-
 AT_ONCE = 500
 """Locks that one statement asks for."""
 

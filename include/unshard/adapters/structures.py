@@ -395,7 +395,6 @@ def table_sizes(connection: Connection, tables: Collection[TableId]) -> dict[Tab
 
 # --- constraints ---
 
-
 CONSTRAINTS = (
     "SELECT TABLE_NAME, CONSTRAINT_TYPE, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
     " WHERE CONSTRAINT_SCHEMA = %s AND CONSTRAINT_TYPE IN ('CHECK', 'FOREIGN KEY')"
@@ -433,7 +432,6 @@ def _lower(names: Iterable[str]) -> frozenset[str]:
 
 # --- foreign keys ---
 
-
 FOREIGN_KEYS = (
     "SELECT rules.CONSTRAINT_SCHEMA, rules.TABLE_NAME, rules.CONSTRAINT_NAME, rules.DELETE_RULE, rules.UPDATE_RULE,"
     " parts.COLUMN_NAME, parts.REFERENCED_TABLE_SCHEMA, parts.REFERENCED_TABLE_NAME, parts.REFERENCED_COLUMN_NAME"
@@ -470,7 +468,6 @@ def read_foreign_keys(connection: Connection, tables: Collection[TableId]) -> tu
 
 
 # --- structures that are read again only after a change ---
-
 
 OPTIONS = "\n) "
 NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")

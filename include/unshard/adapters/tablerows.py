@@ -105,7 +105,6 @@ def _walked_names(schema: TableSchema) -> str:
 
 # --- conditions of a dump ---
 
-
 CONDITION_SESSION = (
     "SET SESSION sql_mode = '', time_zone = '+00:00', character_set_client = utf8mb4,"
     " collation_connection = utf8mb4_general_ci"

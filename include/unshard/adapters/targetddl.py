@@ -80,7 +80,6 @@ def simplest_table(name: str) -> str:
 
 # --- effects of DDL ---
 
-
 Key = tuple[str, str, str]
 NO_TABLE = "_no_table"
 CLUSTERED = "tidb_enable_clustered_index"

@@ -241,7 +241,6 @@ def _of(connection: Connection, select: str, names: tuple[str, str], tables: Col
 
 # --- snapshots ---
 
-
 LOCK_WAIT_SECONDS = 60
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 

@@ -503,7 +503,6 @@ class Cutter:
 
 # --- many events at a time ---
 
-
 FEW = 8
 """For fewer events, processing them together is not faster."""
 REMEMBERED = 1024

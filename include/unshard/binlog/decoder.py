@@ -100,7 +100,6 @@ from unshard.errors.rows import (
 
 # --- system-versioned tables ---
 
-
 FOREVERS = pa.array(FOREVER, pa.binary())
 
 
@@ -120,7 +119,6 @@ def present_rows(
 
 
 # --- tables and tracked structures ---
-
 
 _CHARACTERS = frozenset((F.STRING, F.VAR_STRING, F.VARCHAR, F.BLOB, F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED, F.VECTOR))
 _LABELLED = frozenset((F.ENUM, F.SET))
@@ -220,7 +218,6 @@ def _charset(collation: int) -> str:
 
 
 # --- ranges ---
-
 
 INSERT, DELETE, BEFORE, AFTER = range(4)
 BATCH_ROWS = 20_000

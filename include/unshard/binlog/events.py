@@ -35,7 +35,6 @@ from unshard.errors.relay import DamagedEvent, UnknownEvent, UnsupportedEvent
 
 # --- session settings ---
 
-
 FLAGS, CHARSETS, LANGUAGE, MICROSECONDS, TIMESTAMPS, DEFAULT_UTF8MB4 = 0, 4, 7, 13, 16, 18
 FRACTION, COLLATIONS = 128, 131
 NO_CHECKS, EXPLICIT, IF_EXISTS = 1 << 15, 1 << 24, 1 << 28
@@ -94,7 +93,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 # --- events ---
-
 
 MAGIC = b"\xfebin"
 HEADER = 19
@@ -504,7 +502,6 @@ def inflate(data: bytes, place: str) -> bytes:
 
 
 # --- checksums of a range ---
-
 
 Words = npt.NDArray[np.uint32]
 RESIDUE = crc32(bytes(4) + crc32(bytes(4)).to_bytes(4, "little"))

@@ -44,7 +44,6 @@ from unshard.core.model import Column
 
 # --- images of many events ---
 
-
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]
 MIN_EVENTS = 24
@@ -266,7 +265,6 @@ def _reader(code: Code, data: bytes, starts: list[int], sizes: Numbers | None) -
 
 
 # --- the structure of a range ---
-
 
 E = EventType
 SINGLE_ROWS = ROWS - COMPRESSED_ROWS - {E.PARTIAL_UPDATE_ROWS}

@@ -45,7 +45,6 @@ from unshard.errors.rows import RowsWithoutTable
 
 # --- PARTIAL_ROW_DATA ---
 
-
 SIZED = 1
 """Flag: the size of the joined event follows."""
 HEAD_BYTES = HEADER + 8
@@ -143,7 +142,6 @@ class Fragments:
 
 
 # --- TRANSACTION_PAYLOAD ---
-
 
 E = EventType
 PIECE = 1 << 20

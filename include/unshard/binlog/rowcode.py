@@ -33,7 +33,6 @@ from unshard.errors.rows import UnsupportedColumn
 
 # --- columns as text ---
 
-
 Numbers = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 ColumnPrinter = Callable[[Octets, Numbers], pa.Array]
@@ -226,7 +225,6 @@ def _fixed(text: Octets) -> pa.Array:
 
 
 # --- the generated reader ---
-
 
 Append = Callable[[tuple[Any, ...]], None]
 Reader = Callable[[bytes, int, int, Append], None]

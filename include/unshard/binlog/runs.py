@@ -323,7 +323,6 @@ def _distinct(ids: Numbers) -> tuple[Numbers, Numbers]:
 
 # --- packets ---
 
-
 OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 FULL_PACKET = 0xFFFFFF
 HEAD = 4

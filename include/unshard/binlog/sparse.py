@@ -43,7 +43,6 @@ from unshard.errors.rows import DefaultUnknown, PartialRowImage
 
 # --- defaults ---
 
-
 _QUOTED = re.compile(r"'(?:[^'\\]|''|\\[\\0nr])*'")
 _ESCAPED = re.compile(r"''|\\.")
 _MEANT = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
@@ -176,7 +175,6 @@ _READERS: dict[str, Callable[[Column, str], bytes | None]] = {
 
 
 # --- row images ---
-
 
 PRESENT = "_present"
 Bits = tuple[int, ...]

@@ -21,7 +21,6 @@ from unshard.errors.relay import DamagedEvent
 
 # --- metadata ---
 
-
 _T = TypeVar("_T")
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = range(1, 7)
 _DEFAULT_LABEL_CHARSET, _LABEL_CHARSETS, _VECTORS = 10, 11, 13

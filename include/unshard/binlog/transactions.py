@@ -30,7 +30,6 @@ from unshard.errors.relay import DamagedEvent, PreparedUnseen, UnsupportedEvent
 
 # --- GTIDs ---
 
-
 E = EventType
 GTIDS = frozenset((E.GTID, E.GTID_MYSQL, E.ANONYMOUS_GTID_MYSQL, E.GTID_TAGGED_MYSQL))
 HISTORIES = frozenset((E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL))
@@ -165,7 +164,6 @@ def _previous(body: bytes) -> dict[str, list[Interval]]:
 
 
 # --- ends of transactions ---
-
 
 _LEADING = re.compile(rb"(?:\s+|/\*(?![!M]).*?\*/|/\*M?!\d*|--[ \t][^\n]*\n|#[^\n]*\n|\()*", re.DOTALL)
 _WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")

@@ -438,7 +438,6 @@ def _epoch_day(day: int) -> bytes:
 
 # --- binary JSON ---
 
-
 Node = dict[bytes, "Node"] | list["Node"] | bytes
 Leg = bytes | int
 MAX_DEPTH = 100

@@ -231,7 +231,6 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
 
 # --- slices ---
 
-
 LOCK_WAIT_SECONDS = 5
 WAITING_SLICES = 2
 """How many slices a session may have that are not written yet: it writes one of them."""

@@ -102,7 +102,6 @@ from unshard.errors.source import JsonNumberLost, ServerBusy, StatementRefused
 
 # --- single changes ---
 
-
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
 DUPLICATE = 1062
 ABOUT_VALUES = frozenset({1048, 1264, 1265, 1292, 1366, 1367, 1406, 1411, 1690, 3819, 4025})

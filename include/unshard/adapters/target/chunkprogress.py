@@ -26,7 +26,6 @@ from unshard.errors.rows import StatementWarned
 
 # --- chunks of the load ---
 
-
 OF_CHUNK = "WHERE task = %s AND id = %s"
 
 
@@ -69,7 +68,6 @@ def mark_dumped(connection: Connection, row: ChunkRow) -> None:
 
 
 # --- chunks of a reload ---
-
 
 STATEMENT_ROWS = 200
 Values = tuple[bytes | None, ...]

@@ -50,7 +50,6 @@ from unshard.errors.rows import ChangedRowMissing, RowsMissing
 
 # --- columns that only the target has ---
 
-
 READ_KEYS = 200
 LOCK = " FOR UPDATE"
 Key = tuple[bytes, ...]
@@ -185,7 +184,6 @@ def _taken(values: pa.Array, rows: Sequence[int]) -> list[Any]:
 
 
 # --- values that were not logged ---
-
 
 SESSION = "SET SESSION sql_mode = '', time_zone = '+00:00'"
 

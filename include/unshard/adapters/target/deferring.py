@@ -34,7 +34,6 @@ from unshard.errors.rows import Collision
 
 # --- keys of rows ---
 
-
 Key = tuple[bytes | None, ...]
 
 
@@ -65,7 +64,6 @@ def _packed(column: Column, value: bytes | None) -> str | None:
 
 
 # --- the table `deferred_row` ---
-
 
 AT_ONCE = 500
 
@@ -115,7 +113,6 @@ def _forget(connection: Connection, table: str, fence: Fence, changed: set[str])
 
 
 # --- rows that the load defers ---
-
 
 Keys = Collection[tuple[bytes, ...]]
 Own = Callable[[Keys], Keys]

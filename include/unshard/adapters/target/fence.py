@@ -27,7 +27,6 @@ from unshard.errors.source import TableMissing, UnknownDatabase
 
 # --- last writes ---
 
-
 NO_SOURCE = ""
 """In place of a source: a DDL, which is not of one source."""
 MISSING = (TableMissing, UnknownDatabase)
@@ -193,7 +192,6 @@ def _forgotten(connection: Connection, meta_schema: str, task: str, schema: str)
 
 
 # --- fences ---
-
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
 """SQL condition for rows of a meta table that belong to the fence's source and target; `named` returns the values."""

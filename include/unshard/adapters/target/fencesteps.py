@@ -51,7 +51,6 @@ from unshard.core.sql.literals import INTEGERS, TEXTS
 
 # --- shares of sessions ---
 
-
 Numbers = npt.NDArray[np.uint64]
 
 INTEGER_BYTES = 9
@@ -166,7 +165,6 @@ def _lines_of_share(each: Lines, mask: npt.NDArray[np.bool_]) -> Lines:
 
 
 # --- steps ---
-
 
 OF_WINDOW = f"{OURS} AND `window` = %s"
 

@@ -28,7 +28,6 @@ from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRIN
 
 # --- text of LOAD DATA ---
 
-
 TAB = pa.scalar(b"\t", pa.binary())
 NEWLINE = pa.scalar(b"\n", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
@@ -124,7 +123,6 @@ def text_of(lines: pa.BinaryArray) -> memoryview:
 
 # --- parameters of COM_STMT_BULK_EXECUTE ---
 
-
 NULL_INDICATOR = 1
 SHORT = 250
 """The longest value whose length takes one byte."""
@@ -200,7 +198,6 @@ def _binaries(sizes: npt.NDArray[np.int64], content: npt.NDArray[np.uint8]) -> p
 
 
 # --- rows of an INSERT ---
-
 
 COMMA = pa.scalar(b", ", pa.binary())
 SQL_NULL = pa.scalar(b"NULL", pa.binary())

@@ -47,7 +47,6 @@ from unshard.errors.source import JsonNumberLost, StatementRefused, ValueNotCano
 
 # --- answers of the server ---
 
-
 DUPLICATE = 1062
 TRUNCATED = 1265
 _COLUMN_AND_ROW = re.compile(r"for column (?:`[^`]*`\.`[^`]*`\.)?[`']?(?P<column>.*?)[`']? at row (?P<row>\d+)")
@@ -104,7 +103,6 @@ def refused(destination: Destination, lines: pa.BinaryArray, message: str) -> Ro
 
 
 # --- INSERT and REPLACE ---
-
 
 STATEMENT_ROWS = 200
 STATEMENT_BYTES = 1 << 20
@@ -207,7 +205,6 @@ def _statement(
 
 # --- COM_STMT_BULK_EXECUTE ---
 
-
 NUMBERS = itertools.count()
 
 
@@ -257,7 +254,6 @@ def prepared(connection: Connection, statement: str) -> int:
 
 
 # --- LOAD DATA LOCAL ---
-
 
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 50_000

@@ -87,7 +87,6 @@ def open_session(writer: Writer) -> Connection:
 
 # --- retries ---
 
-
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
 T = TypeVar("T")

@@ -100,7 +100,6 @@ def shown(column: Column, value: bytes | None) -> str:
 
 # --- what is written ---
 
-
 T = TypeVar("T")
 
 
