@@ -3,7 +3,7 @@
 The trial table is empty, is created with the statement that the run uses, and is dropped again. If the target refuses
 the whole statement, smaller statements show which column, index or option is the cause.
 
-If the process is killed between CREATE and DROP, the empty table stays until `adapters.trialtables` removes it with its
+If the process is killed between CREATE and DROP, the empty table stays until `adapters.targetddl` removes it with its
 own old tables.
 """
 
