@@ -46,8 +46,8 @@ def up(folder: Path, options: argparse.Namespace) -> int:
         stage.down(folder)
         raise
     processes.leave_running()
-    servers = {**demo.sources, "target": demo.target}
-    for name, server in servers.items():
+    named = {**demo.sources, "target": demo.target}
+    for name, server in named.items():
         say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
     say(how_to_watch(demo) + "\n  make demo-down             stops everything")
     return 0
