@@ -9,7 +9,7 @@ import pymysql
 from pyarrow import RecordBatch
 
 from unshard.adapters import mysql, structures, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import HEADER, MAGIC, read_frame
 from unshard.binlog.rawrows import RowSpan, decode, extract

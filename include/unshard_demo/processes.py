@@ -1,6 +1,6 @@
 """Long-running programs of the demo; each leads its own session, so that all its processes can be ended.
 
-They end when the process that started them ends, also if it is killed (see `guard`), unless it leaves them
+They end when the process that started them ends, also if it is killed (see `programguard`), unless it leaves them
 running. Another process than the one that started a program may stop it. So a program is identified by its process id
 and its start time; a process id that has been reused is left alone.
 """
@@ -154,7 +154,7 @@ class _Guard:
 
     def _start(self) -> int:
         read, write = os.pipe()
-        command = [sys.executable, "-m", "unshard_demo.guard"]
+        command = [sys.executable, "-m", "unshard_demo.programguard"]
         process = subprocess.Popen(
             command,
             env={**os.environ, "PYTHONPATH": str(INCLUDE)},

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from unshard.config import ShardMode, Task, load_task
-from unshard_demo import airflow, processes, servers, shop, spark
+from unshard_demo import airflow, processes, servers, shop, sparkserver
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
@@ -125,7 +125,7 @@ def _start(folder: Path, options: StageOptions) -> DemoStage:
     note(folder, target.program)
     with ThreadPoolExecutor(2) as pool:
         filled = pool.submit(shop.create_shards, sources, options.rows_per_shard)
-        connect = spark.start(folder / "spark")
+        connect = sparkserver.start(folder / "spark")
         note(folder, connect.program)
         filled.result()
     connections = {name.replace("-", "_"): connection_of(server) for name, server in sources.items()}

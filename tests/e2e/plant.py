@@ -26,8 +26,8 @@ from tests.suite.portions import portion
 from tests.taskfile import endpoint, write_source
 from unshard_demo import processes, servers
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
-from unshard_demo.spark import start as start_spark
+from unshard_demo.sparkserver import SparkConnect
+from unshard_demo.sparkserver import start as start_spark
 
 ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 2, 10)))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))

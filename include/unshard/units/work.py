@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import BucketPlace, RelayStore
+from unshard.adapters.relayfiles import BucketPlace, RelayStore
 from unshard.adapters.structures import PresentStructures
 from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetddl import DdlTrialTables

@@ -7,7 +7,7 @@ import pytest
 
 from tests.binlogs import SOURCE, end_of, schema_of
 from tests.suite.portions import portion
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, read_frame
 from unshard.binlog.transactions import STATEMENT_ENDS

@@ -35,7 +35,7 @@ from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 SEQ = "mysql.seq_1_to_"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unshard.adapters import mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.upstream import SnapshotMoment, begin_snapshot, lock_table
 from unshard.binlog.decoder import decode_range

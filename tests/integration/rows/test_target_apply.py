@@ -20,7 +20,7 @@ from tests.cutting import open_transactions, waiting_sessions
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.adapters.target.targetrows import LineForm

@@ -15,7 +15,7 @@ from tests.certificates import Authority, Pair
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import tried_writer
 from unshard.config import environment_connections, load_task, resolve
 from unshard.core.model import Location, Server

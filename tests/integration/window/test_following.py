@@ -17,7 +17,7 @@ import pytest
 
 from unshard.adapters import upstream
 from unshard.adapters.mysql import connect, identifier, query
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schemas
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.effects import Coordinated, Joins, Leaves

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from unshard.adapters import binlogstream, mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import opened, unwrapped
 from unshard.binlog.events import (
     BETWEEN,

@@ -11,7 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Fence, Writer
 from unshard.adapters.target.targetrows import LineForm
 from unshard.core.ddl.queue import HeldFile
