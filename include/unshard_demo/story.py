@@ -139,7 +139,10 @@ class WindowRecords:
         found: list[Plan] = []
         for source, number in after.items():
             more = f"AND state = 'committed' AND source = '{source}' AND number > {number} ORDER BY number"
-            found += (codec.loads(Plan, str(text)) for (text,) in self._rows("plan", "`window`", more))
+            plans = [codec.loads(Plan, str(text)) for (text,) in self._rows("plan", "`window`", more)]
+            if plans and plans[0].number > number + 1:
+                raise DemoFailed(f"the meta tables have no window {number + 1} of source {source} any more")
+            found += plans
         return tuple(found)
 
     def ddls(self, after: Windows) -> Iterator[ReachedDdl]:
