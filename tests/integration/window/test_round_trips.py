@@ -74,23 +74,23 @@ def test_a_connection_that_is_lost_in_the_pool_is_replaced_by_the_first_statemen
 ) -> None:
     database = MetaDatabase(target.server, task.meta_schema, "live")
     for use in (database.reading, database.snapshot, database.transaction):
-        with use() as connection:
-            first = connection.scalar(text("SELECT CONNECTION_ID()"))
+        with use() as db:
+            first = db.connection.scalar(text("SELECT CONNECTION_ID()"))
         target.run(f"KILL {first}")
-        with use() as connection:
-            assert connection.scalar(text("SELECT CONNECTION_ID()")) != first
+        with use() as db:
+            assert db.connection.scalar(text("SELECT CONNECTION_ID()")) != first
             settings = "SELECT @@autocommit, @@time_zone, @@sql_mode LIKE 'STRICT_ALL%'"
-            assert tuple(connection.execute(text(settings)).one()) == (1, "+00:00", 1)
+            assert tuple(db.execute(text(settings)).one()) == (1, "+00:00", 1)
     database.close()
 
 
 def test_a_connection_that_is_lost_in_a_transaction_loses_the_transaction(target: MariaDb, task: LiveTask) -> None:
     database = MetaDatabase(target.server, task.meta_schema, "live")
     change = text("UPDATE source SET flavor = 'lost'")
-    with pytest.raises(ConnectionLost), database.transaction() as connection:
-        connection.execute(change)
-        target.run(f"KILL {connection.scalar(text('SELECT CONNECTION_ID()'))}")
-        connection.execute(change)
+    with pytest.raises(ConnectionLost), database.transaction() as db:
+        db.execute(change)
+        target.run(f"KILL {db.connection.scalar(text('SELECT CONNECTION_ID()'))}")
+        db.execute(change)
     ((flavor,),) = target.run(f"SELECT flavor FROM {task.meta_schema}.source")
     assert flavor == "mariadb"
     database.close()

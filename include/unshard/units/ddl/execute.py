@@ -45,8 +45,8 @@ from typing import Protocol
 from pymysql.connections import Connection
 
 from unshard.adapters import serverstate
-from unshard.adapters.meta.locks.locks import Execution
-from unshard.adapters.meta.shards.schemadefaults import DefaultChange
+from unshard.adapters.meta.lockrecords import Execution
+from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.adapters.mysql import (
     REFUSALS,
     assume_session,

@@ -8,11 +8,9 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from pymysql.connections import Connection
-
 from unshard.adapters import mysql, serverstate
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.meta.database import MetaDatabase
+from unshard.adapters.meta.database import WHERE, MetaDatabase, Records
 from unshard.errors.base import ServerError
 
 
@@ -36,12 +34,12 @@ def load_of(source: str) -> str:
     return f"the load of {source}"
 
 
-class ActiveWorkers:
+class ActiveWorkers(Records):
     """Named locks of one task."""
 
     def __init__(self, database: MetaDatabase) -> None:
-        self._database = database
-        self._kept = ConnectionPool(self._connect)
+        super().__init__(database)
+        self._kept = ConnectionPool(lambda: mysql.connect(database.server, WHERE))
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[bool]:
@@ -56,17 +54,12 @@ class ActiveWorkers:
                     serverstate.release_lock(connection, name)
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
-        """Return the work that some process is doing."""
         with self._kept.lent() as connection:
             return tuple(place for place in places if serverstate.are_locks_held(connection, [self._name(place)])[0])
 
     def close(self) -> None:
-        """Close the pooled connections."""
         self._kept.close()
 
-    def _connect(self) -> Connection:
-        return mysql.connect(self._database.server, "target (meta tables)")
-
     def _name(self, place: str) -> str:
-        said = "\x00".join((self._database.schema, self._database.task, place))
+        said = "\x00".join((self._db.schema, self._db.task, place))
         return f"unshard_at_{hashlib.sha256(said.encode()).hexdigest()[:32]}"
