@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.structures import read_schema
-from unshard.cli.locks import difference_lines
 from unshard.config import Connections, ShardMode, Task, resolve
 from unshard.core import codec
 from unshard.core.join.states import State
@@ -30,6 +29,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.structures.difference import differences
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
+from unshard.operate.documents import difference_lines
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView

@@ -10,7 +10,7 @@ from unshard.adapters.target.deferring import write_or_defer
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.rendering import lines_of
 from unshard.adapters.target.sending import load_lines, load_rendered
-from unshard.adapters.target.session import Writer, in_sessions, open_session
+from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.takenkeys import Ledger
 from unshard.adapters.target.targetrows import (
     Applied,
@@ -45,7 +45,6 @@ __all__ = [
     "Writes",
     "apply_changes",
     "apply_slices",
-    "in_sessions",
     "lines_of",
     "load_lines",
     "load_rendered",

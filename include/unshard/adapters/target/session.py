@@ -6,20 +6,22 @@
 * sql_notes: a shortened DECIMAL is only a note, and notes must be counted.
 * READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
 
-Work is retried after deadlocks, lock waits and lost connections: a few times, each time in a new session.
+Work is retried after deadlocks, lock waits and lost connections: a few times, each time in another session.
 """
 
 import contextlib
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.target.targetrows import LineForm
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
@@ -41,6 +43,10 @@ TRANSACTIONS = "tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pe
 """TiDB then reports a taken key at its statement. Otherwise it reports it at COMMIT, without the statement."""
 NUMBERS = "allow_auto_random_explicit_insert = 1"
 """TiDB then lets a changed row keep its value of an AUTO_RANDOM column."""
+KEPT_SECONDS = 60.0
+"""A session is replaced at this age, so that changes of the target and its accounts take effect."""
+KEPT_SESSIONS = 8
+"""How many unused sessions a process keeps: its threads write windows of several sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,22 @@ def open_session(writer: Writer) -> Connection:
     return connection
 
 
+_KEPT: dict[Writer, ConnectionPool] = {}
+
+
+@contextlib.contextmanager
+def kept_session(writer: Writer) -> Iterator[Connection]:
+    """Lend a session that this process keeps from one window to the next; an error in the block closes it.
+
+    One statement tests the session and sets its variables again. The block may change no others.
+    """
+    pool = _KEPT.setdefault(writer, ConnectionPool(partial(open_session, writer), KEPT_SESSIONS, KEPT_SECONDS))
+    with pool.lent(lambda connection: mysql.query(connection, OWN_SESSION[0])) as connection:
+        uses_load_data = connection.uses_load_data
+        yield connection
+        connection.uses_load_data = uses_load_data
+
+
 # --- retries ---
 
 ATTEMPTS = 6
@@ -105,10 +127,10 @@ def repeated(once: Callable[[], T]) -> T:
 
 
 def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
-    """Call `once` with a new session of the target each time."""
+    """Call `once` with a session of the target, and after an error with another one."""
 
     def in_session() -> T:
-        with contextlib.closing(open_session(writer)) as connection:
+        with kept_session(writer) as connection:
             return once(connection)
 
     return repeated(in_session)

@@ -34,7 +34,7 @@ from unshard.adapters.target import (
     Writer,
     Writes,
     chunkprogress,
-    in_sessions,
+    open_session,
     write_or_defer,
 )
 from unshard.adapters.target.deferring import record
@@ -43,6 +43,7 @@ from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refuse
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import Pair, hold_version, prepare_fence, record_write
 from unshard.adapters.target.sending import blank_rows
+from unshard.adapters.target.session import repeated
 from unshard.adapters.target.targetrows import DeferredRow
 from unshard.config import OnDuplicate
 from unshard.core import codec
@@ -172,15 +173,16 @@ def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
 
 
 def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, LoadJob, LoadBatch], None]) -> None:
-    def in_transaction(connection: Connection) -> None:
-        limit_row_wait(connection, LOCK_WAIT_SECONDS)
-        prepare_fence(connection, job.pair_of(load_batch))
-        mysql.begin(connection)
-        if (joined := job.joined.get(load_batch.target)) is not None:
-            hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
-        once(connection, job, load_batch)
+    def in_transaction() -> None:
+        with contextlib.closing(open_session(job.writer)) as connection:
+            limit_row_wait(connection, LOCK_WAIT_SECONDS)
+            prepare_fence(connection, job.pair_of(load_batch))
+            mysql.begin(connection)
+            if (joined := job.joined.get(load_batch.target)) is not None:
+                hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
+            once(connection, job, load_batch)
 
-    in_sessions(job.writer, in_transaction)
+    repeated(in_transaction)
 
 
 def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:
