@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from unshard.binlog.cutter import Cutter
-from unshard.binlog.decoder import Origin, decode_range
+from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
-from unshard.binlog.rawrows import Span, decode, extract
+from unshard.binlog.rawrows import RowSpan, decode, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
 from unshard.core.relay.chain import Link, Links
 from unshard.core.relay.segment import Segment
@@ -85,12 +85,12 @@ def changes(data: bytes, table: str, schema: TableSchema, **options: int) -> lis
     for segment, stored in cut(data):
         prefix = len(stored) - segment.size
         for part in segment.ranges:
-            origin = Origin("s1", segment.file, segment.start + part.start - prefix)
+            origin = RangeOrigin("s1", segment.file, segment.start + part.start - prefix)
             starts = dict.fromkeys(wanted, options["start"]) if options else {}
             batches = decode_range(memoryview(stored)[part.start : part.end], checksum, wanted, starts, origin)
             rows = [row for _, batch in batches for row in _rows(batch)]
             ranged = memoryview(stored)[part.start : part.end]
-            span = Span(options.get("start", -1))
+            span = RowSpan(options.get("start", -1))
             pieces = extract(ranged, checksum, TableId(*table.split(".")), span, origin)
             assert [row for batch in decode(pieces, schema, "s1") for row in _rows(batch)] == rows
             found += rows

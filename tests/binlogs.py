@@ -9,10 +9,10 @@ import pymysql
 from pyarrow import RecordBatch
 
 from unshard.adapters import mysql, structures, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import HEADER, MAGIC, read_frame
-from unshard.binlog.rawrows import Span, decode, extract
+from unshard.binlog.rawrows import RowSpan, decode, extract
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.chain import chain
 from unshard.core.relay.segment import Segment
@@ -70,7 +70,7 @@ def changes(
             assert len({row[0] for row in rows}) == len(rows)
             found += [row[1:] for row in rows]
             for table, schema in wanted.items():
-                pieces = extract(data.data, data.checksum, table, Span((starts or {}).get(table, -1)), data.origin)
+                pieces = extract(data.data, data.checksum, table, RowSpan((starts or {}).get(table, -1)), data.origin)
                 held = [
                     (op, tuple(values)) for batch in decode(pieces, schema, SOURCE) for op, _, *values in _tuples(batch)
                 ]

@@ -29,7 +29,7 @@ from tests import s3server
 from tests.suite import distribution, failures, portions, sharedspark
 from tests.suite.portions import EXAMPLES, IS_ALL, leave_out, portion
 from tests.versions import MYSQL
-from unshard_demo import servers, tidb
+from unshard_demo import servers
 
 MEMORY = Path("/dev/shm")
 ROOMY = 8 << 30
@@ -111,9 +111,9 @@ def statements_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 @pytest.fixture(scope="session")
 def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
-    if not tidb.is_built():
-        pytest.skip(tidb.NOT_BUILT)
-    with tidb.running(server_folder / "tidb") as server:
+    if not servers.is_tidb_built():
+        pytest.skip(servers.TIDB_NOT_BUILT)
+    with servers.running_tidb(server_folder / "tidb") as server:
         yield server
 
 

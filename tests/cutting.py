@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.tidbsettings import is_tidb
-from unshard.adapters.target import apply, inorder, slices, steps
+from unshard.adapters.target import apply, applyinorder, fencesteps
 from unshard_demo.servers import MariaDb
 
 COMMIT = b"\x03COMMIT"
@@ -18,9 +18,9 @@ LOOKUP = b"\x03SELECT 1 FROM"
 PATIENCE_SECONDS = 900
 
 
-def bound_transactions(patch: pytest.MonkeyPatch, bounds: steps.Bounds) -> None:
+def bound_transactions(patch: pytest.MonkeyPatch, bounds: fencesteps.Bounds) -> None:
     """Cut windows into transactions of this size, on every target."""
-    for module in (apply, slices, inorder):
+    for module in (apply, applyinorder):
         patch.setattr(module, "bounds_of", lambda _: bounds)
 
 

@@ -45,7 +45,7 @@ from unshard.units.ddl.scene import LockView
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
-from unshard_demo import servers, tidb
+from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
 FORMS = Path(__file__).parent / "unit" / "golden" / "ddl_forms.txt"
@@ -377,7 +377,7 @@ def main() -> None:
             sources["mysql"] = stack.enter_context(versions.MYSQL.running(folder / "mysql"))
         with servers.running(folder / "target") as target:
             on_maria = play(folder, sources, target, forms())
-        with tidb.running(folder / "tidb") as target:
+        with servers.running_tidb(folder / "tidb") as target:
             on_tidb = play(folder, sources, target, forms())
     PAGE.write_text(page(on_maria, on_tidb))
     sys.stdout.write(f"{PAGE}: {sum(text == 'equal' for text in on_tidb.values())} of {COUNT} are equal on TiDB\n")

@@ -15,7 +15,7 @@ from unshard.config import resolve
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
 from unshard_demo import shop
-from unshard_demo.stage import TASK, Options, Stage, running
+from unshard_demo.stage import TASK, DemoStage, StageOptions, running
 from unshard_demo.story import DDL, FULL, SYNC
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
@@ -29,7 +29,7 @@ FIRST_THREE, OTHER, CONFLICTING, COLLIDING = shop.SHARDS[:3], shop.SHARDS[3], sh
 class Pictures:
     """A demo and a browser at its Airflow."""
 
-    def __init__(self, stage: Stage, writers: list[shop.Writer], meta: Meta, browser: Browser) -> None:
+    def __init__(self, stage: DemoStage, writers: list[shop.ShopWriter], meta: Meta, browser: Browser) -> None:
         self.stage, self.writers, self.meta, self.browser = stage, writers, meta, browser
         self.airflow = stage.airflow
 
@@ -127,7 +127,7 @@ class Pictures:
 
 
 @contextmanager
-def writing(stage: Stage) -> Iterator[list[shop.Writer]]:
+def writing(stage: DemoStage) -> Iterator[list[shop.ShopWriter]]:
     """Write into all shards during the block."""
     writers = shop.writers(stage.sources, CHANGES_PER_SECOND)
     for writer in writers:
@@ -141,7 +141,7 @@ def writing(stage: Stage) -> Iterator[list[shop.Writer]]:
 
 def main() -> None:
     """Make all pictures."""
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "demo", Options()) as stage:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "demo", StageOptions()) as stage:
         task = stage.task
         meta = Meta(resolve(task.target, stage.connection), task.meta_schema, task.name)
         with closing(meta), writing(stage) as writers, browsing(Path(folder)) as browser:

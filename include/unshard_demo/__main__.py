@@ -5,8 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from unshard_demo import processes, shop, stage, story, tidb
-from unshard_demo.output import DemoFailed, say
+from unshard_demo import processes, servers, shop, stage, story
+from unshard_demo.story import DemoFailed, say
 
 FOLDER = Path(".demo")
 
@@ -18,8 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "down":
         print(f"stopped {stage.down(folder)} programs; files are left in {folder}")
         return 0
-    if options.target == "tidb" and not tidb.is_built():
-        say(tidb.NOT_BUILT)
+    if options.target == "tidb" and not servers.is_tidb_built():
+        say(servers.TIDB_NOT_BUILT)
         return 1
     try:
         if options.command == "up":
@@ -46,14 +46,14 @@ def up(folder: Path, options: argparse.Namespace) -> int:
         stage.down(folder)
         raise
     processes.leave_running()
-    servers = {**demo.sources, "target": demo.target}
-    for name, server in servers.items():
+    named = {**demo.sources, "target": demo.target}
+    for name, server in named.items():
         say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
     say(how_to_watch(demo) + "\n  make demo-down             stops everything")
     return 0
 
 
-def how_to_watch(demo: stage.Stage) -> str:
+def how_to_watch(demo: stage.DemoStage) -> str:
     """Return the addresses and commands to watch the running demo."""
     airflow = demo.airflow
     ((version,),) = demo.target.run("SELECT VERSION()")
@@ -64,8 +64,8 @@ def how_to_watch(demo: stage.Stage) -> str:
     )
 
 
-def _stage_options(options: argparse.Namespace) -> stage.Options:
-    return stage.Options(options.rows, options.target, options.mode)
+def _stage_options(options: argparse.Namespace) -> stage.StageOptions:
+    return stage.StageOptions(options.rows, options.target, options.mode)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -74,7 +74,6 @@ class Airflow:
 
     @property
     def url(self) -> str:
-        """The address of the web page."""
         return f"http://127.0.0.1:{self.port}"
 
     def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -98,11 +97,9 @@ class Airflow:
         return any(entry["dag_id"] == dag for entry in found)
 
     def await_dags(self, *dags: str, seconds: float = START_SECONDS) -> None:
-        """Wait until all these DAGs are known."""
         self.await_true(lambda: all(map(self.has_dag, dags)), seconds, f"DAGs {', '.join(dags)}")
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run; return its id."""
         wanted = {"dag_run_id": f"demo__{uuid.uuid4()}", "logical_date": None, "conf": dict(conf or {})}
         return str(self.api("POST", f"dags/{_quoted(dag)}/dagRuns", wanted)["dag_run_id"])
 
@@ -112,7 +109,6 @@ class Airflow:
         return list(reversed(answer["dag_runs"]))
 
     def run(self, dag: str, run: str) -> dict[str, Any]:
-        """Return one run of a DAG."""
         answer: dict[str, Any] = self.api("GET", f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}")
         return answer
 
@@ -126,18 +122,15 @@ class Airflow:
         return {_label(task): task["state"] for task in self.tasks(dag, run)}
 
     def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """Return a value that a task has pushed."""
         at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/xcomEntries/{_quoted(key)}"
         return self.api("GET", f"{at}?map_index={map_index}&deserialize=false&stringify=false")["value"]
 
     def links(self, dag: str, run: str, task: str, map_index: int = -1) -> dict[str, str | None]:
-        """Return the links of a task instance by name."""
         at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/links?map_index={map_index}"
         found: dict[str, str | None] = self.api("GET", at)["extra_links"]
         return found
 
     def log(self, dag: str, run: str, task: str, try_number: int = 1, map_index: int = -1) -> str:
-        """Return the log of a task instance as text."""
         at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/logs/{try_number}"
         return json.dumps(self.api("GET", f"{at}?map_index={map_index}")["content"], indent=1)
 
@@ -155,7 +148,6 @@ class Airflow:
         self.api("POST", f"dags/{_quoted(dag)}/clearTaskInstances", body)
 
     def await_run(self, dag: str, run: str, seconds: float) -> str:
-        """Wait until the run has ended; return its state."""
         self.await_true(lambda: self.run(dag, run)["state"] in ("success", "failed"), seconds, f"run {run} of {dag}")
         return str(self.run(dag, run)["state"])
 
@@ -189,7 +181,6 @@ class Airflow:
         return json.loads(text) if text else None
 
     def health(self) -> dict[str, dict[str, Any]]:
-        """Return the health of each component."""
         parts: dict[str, dict[str, Any]] = self._call("GET", "/api/v2/monitor/health", None)
         return parts
 

@@ -1,8 +1,8 @@
 """Long-running programs of the demo; each leads its own session, so that all its processes can be ended.
 
-They end when the process that started them ends, also if it is killed (see `guard`), unless it leaves them running.
-Another process than the one that started a program may stop it. So a program is identified by its process id and its
-start time; a process id that has been reused is left alone.
+They end when the process that started them ends, also if it is killed (see `programguard`), unless it leaves them
+running. Another process than the one that started a program may stop it. So a program is identified by its process id
+and its start time; a process id that has been reused is left alone.
 """
 
 import contextlib
@@ -51,7 +51,6 @@ class Program:
         return [pid for pid, session in _sessions() if session == self.pid]
 
     def tail(self) -> str:
-        """Return the end of the log, for messages."""
         with contextlib.suppress(OSError):
             return "\n".join(Path(self.log).read_text(errors="replace").splitlines()[-TAIL_LINES:])
         return ""
@@ -155,7 +154,7 @@ class _Guard:
 
     def _start(self) -> int:
         read, write = os.pipe()
-        command = [sys.executable, "-m", "unshard_demo.guard"]
+        command = [sys.executable, "-m", "unshard_demo.programguard"]
         process = subprocess.Popen(
             command,
             env={**os.environ, "PYTHONPATH": str(INCLUDE)},

@@ -77,7 +77,7 @@ def create_shards(servers: Mapping[str, MariaDb], rows: int = ROWS_PER_SHARD) ->
 
 
 @dataclass
-class Writer:
+class ShopWriter:
     """Inserts, updates (keys too) and deletes in all shards of one source until it is stopped."""
 
     server: MariaDb
@@ -175,10 +175,10 @@ class Writer:
         self.counts[kind] += cursor.rowcount
 
 
-def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[Writer]:
+def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[ShopWriter]:
     """Return one writer per source; together they make about `changes_per_second` changes."""
     return [
-        Writer(
+        ShopWriter(
             servers[source],
             tuple(shard for shard in SHARDS if shard.source == source),
             changes_per_second / len(SOURCES),
@@ -188,6 +188,6 @@ def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[W
     ]
 
 
-def writer_of(writers: Sequence[Writer], shard: DemoShard) -> Writer:
+def writer_of(writers: Sequence[ShopWriter], shard: DemoShard) -> ShopWriter:
     """Return the writer of a shard."""
     return next(writer for writer in writers if shard in writer.shards)

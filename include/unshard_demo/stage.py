@@ -16,14 +16,14 @@ from typing import Any
 import yaml
 
 from unshard.config import ShardMode, Task, load_task
-from unshard_demo import airflow, processes, servers, shop, spark, tidb
+from unshard_demo import airflow, processes, servers, shop, sparkserver
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
 
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
-TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": tidb.start}
+TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": servers.start_tidb}
 """How to start the target server, by product."""
 MODES = tuple(mode.value for mode in ShardMode if mode)
 """The values of `shard-mode`."""
@@ -48,7 +48,7 @@ TASK_FILE = {
 
 
 @dataclass(frozen=True)
-class Options:
+class StageOptions:
     """The size, the target and the mode of a demo."""
 
     rows_per_shard: int = shop.ROWS_PER_SHARD
@@ -57,7 +57,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Stage:
+class DemoStage:
     """All running servers, and how to reach them."""
 
     folder: Path
@@ -75,7 +75,7 @@ class Stage:
         return self.connections[conn_id]
 
 
-def set_up(folder: Path, options: Options) -> Stage:
+def set_up(folder: Path, options: StageOptions) -> DemoStage:
     """Recreate the folder and start all servers of the demo; after an error, end those that have started."""
     down(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +101,7 @@ def down(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def running(folder: Path, options: Options) -> Iterator[Stage]:
+def running(folder: Path, options: StageOptions) -> Iterator[DemoStage]:
     """Set up the stage for the block and take it down afterwards."""
     try:
         yield set_up(folder, options)
@@ -115,7 +115,7 @@ def note(folder: Path, program: Program) -> None:
         record.write(json.dumps(asdict(program)) + "\n")
 
 
-def _start(folder: Path, options: Options) -> Stage:
+def _start(folder: Path, options: StageOptions) -> DemoStage:
     password = secrets.token_urlsafe(12)
     sources: dict[str, MariaDb] = {}
     for number, name in enumerate(shop.SOURCES, 1):
@@ -125,7 +125,7 @@ def _start(folder: Path, options: Options) -> Stage:
     note(folder, target.program)
     with ThreadPoolExecutor(2) as pool:
         filled = pool.submit(shop.create_shards, sources, options.rows_per_shard)
-        connect = spark.start(folder / "spark")
+        connect = sparkserver.start(folder / "spark")
         note(folder, connect.program)
         filled.result()
     connections = {name.replace("-", "_"): connection_of(server) for name, server in sources.items()}
@@ -134,7 +134,7 @@ def _start(folder: Path, options: Options) -> Stage:
     running = airflow.start(folder / "airflow", folder / "tasks", connections)
     for program in running.programs:
         note(folder, program)
-    return Stage(folder, sources, target, running, connections)
+    return DemoStage(folder, sources, target, running, connections)
 
 
 def connection_of(server: MariaDb) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tests.bench.figures import Figure, ratio
 from tests.bench.stand import SOURCE, Backlog, Stand
 from tests.bench.workloads import Workload
 from unshard.adapters import mysql
-from unshard.adapters.relay import RangeBytes, RelayStore
+from unshard.adapters.relayfiles import RangeBytes, RelayStore
 from unshard.adapters.structures import read_schemas
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import EventType, walk

@@ -8,7 +8,7 @@ from tests.bench.cpu import Spent, measure
 from tests.bench.figures import Figure, ratio
 from tests.bench.stand import SOURCE, Backlog, Stand, login, password
 from tests.bench.workloads import Workload
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.units.relay import pull as relay
 
 OURS, THEIRS = "fetch the binlog: unshard's relay, with index and checksums", "fetch the binlog: mariadb-binlog --raw"

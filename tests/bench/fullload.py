@@ -30,7 +30,7 @@ from unshard.adapters.spark import map_items, open_session
 from unshard.config import load_task
 from unshard.units.task.run import Until, run
 from unshard.units.work import open_work
-from unshard_demo import servers, shop, spark
+from unshard_demo import servers, shop, sparkserver
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
 from unshard_demo.stage import TASK_FILE
@@ -61,7 +61,7 @@ class FullLoad:
     target: MariaDb
     settings: Settings
     shard_rows: int
-    connect: spark.SparkConnect = field(init=False)
+    connect: sparkserver.SparkConnect = field(init=False)
     session: Any = None
     spent: dict[str, list[Spent]] = field(default_factory=dict)
     loaded: dict[str, int] = field(default_factory=dict)
@@ -258,7 +258,7 @@ def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
 @contextlib.contextmanager
 def _warm_spark(load: FullLoad) -> Iterator[None]:
     """Start Spark and load once: the first load of a session includes its start."""
-    with spark.running_spark(load.folder / "spark") as load.connect:
+    with sparkserver.running_spark(load.folder / "spark") as load.connect:
         _write_task(load.folder, load.sources, load.target, load.connect.url)
         load.session = open_session(load.connect.url)
         load.ours()

@@ -25,7 +25,7 @@ from unshard.adapters.spark import map_items, open_session
 from unshard.core.model import Location
 from unshard.units.window.sync import WindowReport, run_window
 from unshard.units.work import Work
-from unshard_demo import spark
+from unshard_demo import sparkserver
 from unshard_demo.processes import Program
 
 TENTHS = 10
@@ -97,7 +97,7 @@ def _session(stand: Stand) -> Iterator[tuple[Any, Program | None]]:
     if not stand.with_spark:
         yield LocalSpark(), None
         return
-    with spark.running_spark(stand.folder / "spark-of-m", memory=HEAP) as connect:
+    with sparkserver.running_spark(stand.folder / "spark-of-m", memory=HEAP) as connect:
         yield open_session(connect.url), connect.program
 
 

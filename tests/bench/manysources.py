@@ -23,7 +23,7 @@ from tests.bench.stand import Stand, compare_union, hand_over
 from tests.bench.workloads import TRANSACTION, Workload
 from tests.taskfile import endpoint, route, write_sources
 from unshard.adapters import mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.config import load_task
 from unshard.core.model import Location, TableId
 from unshard.units.relay import pull as relay

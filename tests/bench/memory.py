@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.livetask import LiveTask, living
 from unshard.adapters.spark import open_session
 from unshard.units.relay import pull
-from unshard_demo import servers, spark
+from unshard_demo import servers, sparkserver
 from unshard_demo.processes import Program
 
 CHANGES = int(os.environ.get("UNSHARD_CHANGES", "1000000"))
@@ -135,7 +135,7 @@ def main() -> None:
         with (
             servers.running(folder / "servers" / "s1", server_id=1) as source,
             servers.running(folder / "servers" / "target") as target,
-            spark.running_spark(folder / "spark", memory=HEAP) as connect,
+            sparkserver.running_spark(folder / "spark", memory=HEAP) as connect,
             living(
                 "memory",
                 folder / "task",

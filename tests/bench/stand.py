@@ -25,7 +25,7 @@ from tests.bench.workloads import SCHEMA, Workload
 from tests.localspark import LocalSpark
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.spark import map_items, open_session
 from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
@@ -33,7 +33,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.units.ddl.execute import create_target
 from unshard.units.relay import pull as relay
 from unshard.units.work import Work, open_work
-from unshard_demo import servers, spark
+from unshard_demo import servers, sparkserver
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
 
@@ -103,8 +103,8 @@ class Stand:
         self.reported[role] = reported(server)
 
     @cached_property
-    def _connect(self) -> tuple[spark.SparkConnect, Any]:
-        server = self.stack.enter_context(spark.running_spark(self.folder / "spark", memory="2g"))
+    def _connect(self) -> tuple[sparkserver.SparkConnect, Any]:
+        server = self.stack.enter_context(sparkserver.running_spark(self.folder / "spark", memory="2g"))
         return server, open_session(server.url)
 
     @property

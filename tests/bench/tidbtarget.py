@@ -27,7 +27,7 @@ from unshard.units.relay.tasksource import pull_source
 from unshard.units.task.run import Until, run
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
-from unshard_demo import tidb
+from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
 SCHEMA, MERGED = "tidb_n", "tidb_n_to.orders"
@@ -65,7 +65,7 @@ class Seen:
 
 def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     """Return seconds and round trips; empty if TiDB is not built."""
-    if not tidb.is_built():
+    if not servers.is_tidb_built():
         print("n   skipped: TiDB is not built (sh .ci/tidb/build, which needs Go 1.23 or later)", flush=True)
         return []
     seen, changes = Seen(), rows * 2 // 5
@@ -97,7 +97,7 @@ def _new_target(stand: Stand, rows: int) -> Iterator[tuple[MariaDb, Path]]:
             WRITE.format(schema=SCHEMA, shard=shard, row=new),
         ]
     stand.source.run(*made)
-    with tempfile.TemporaryDirectory(dir=stand.folder) as name, tidb.running(Path(name) / "tidb") as target:
+    with tempfile.TemporaryDirectory(dir=stand.folder) as name, servers.running_tidb(Path(name) / "tidb") as target:
         yield target, Path(name)
 
 

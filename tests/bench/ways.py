@@ -17,10 +17,10 @@ from typing import ClassVar
 from tests.bench.cpu import family
 from tests.bench.livemerge import LiveMerge, await_true
 from unshard_demo import airflow as demo_airflow
-from unshard_demo import processes, spark
+from unshard_demo import processes, sparkserver
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import INCLUDE, Program
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 FULL, SYNC, DDL = (f"unshard_{kind}__merge" for kind in ("full", "sync", "ddl"))
 PATIENCE_SECONDS = 600.0
@@ -204,7 +204,7 @@ def through_airflow(merge: LiveMerge) -> Iterator[Way]:
     """Start Airflow and Spark side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         prepared = pool.submit(demo_airflow.prepare, merge.folder / "airflow", merge.tasks)
-        connect = stack.enter_context(spark.running_spark(merge.folder / "spark"))
+        connect = stack.enter_context(sparkserver.running_spark(merge.folder / "spark"))
         merge.write_task(spark_connection=connect.url)
         prepared.result()
         airflow = stack.enter_context(demo_airflow.running_airflow(merge.folder / "airflow", merge.tasks))

@@ -13,7 +13,7 @@ import yaml
 from tests.oracle import assert_union
 from unshard.core.sql.lastwrites import NAME
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 ROWS = 300
 ID_SPACE = 1_000_000

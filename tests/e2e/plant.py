@@ -24,10 +24,10 @@ from tests.oracle import assert_union
 from tests.s3server import S3
 from tests.suite.portions import portion
 from tests.taskfile import endpoint, write_source
-from unshard_demo import processes, servers, tidb
+from unshard_demo import processes, servers
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
-from unshard_demo.spark import start as start_spark
+from unshard_demo.sparkserver import SparkConnect
+from unshard_demo.sparkserver import start as start_spark
 
 ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 2, 10)))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))
@@ -314,7 +314,7 @@ def cuts_in(lines: Sequence[str]) -> Cuts:
 def start_server(folder: Path, port: int | None = None, is_tidb: bool = False) -> MariaDb:
     """Start or restart a server by the name of its folder."""
     if is_tidb:
-        return tidb.start(folder, port=port)
+        return servers.start_tidb(folder, port=port)
     if folder.name not in SCHEMAS:
         return servers.start(folder, port=port)
     number = 401 + list(SCHEMAS).index(folder.name)

@@ -11,7 +11,7 @@ from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.opendifferences import open_differences
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, ALL]
 

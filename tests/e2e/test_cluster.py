@@ -12,8 +12,8 @@ from unshard.config import load_task
 from unshard.units.limits import Limits
 from unshard.units.task.run import Outcome, run
 from unshard.units.work import Work, open_work
-from unshard_demo.cluster import SparkCluster, running_cluster
 from unshard_demo.servers import MariaDb
+from unshard_demo.sparkserver import SparkCluster, running_cluster
 
 ALL = pytest.mark.test_all("the jobs are the same at every master")
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, ALL]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unshard_demo import tidb
+from unshard_demo import servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -54,8 +54,8 @@ def processes_of(folder: Path) -> list[str]:
     ],
 )
 def test_demo_proves_the_union_and_leaves_nothing_running(tmp_path: Path, target: str, mode: str) -> None:
-    if target == "tidb" and not tidb.is_built():
-        pytest.skip(tidb.NOT_BUILT)
+    if target == "tidb" and not servers.is_tidb_built():
+        pytest.skip(servers.TIDB_NOT_BUILT)
     folder = tmp_path / "demo"
     result = demo("run", "--folder", str(folder), "--rows", "1000", "--target", target, "--mode", mode)
     assert result.returncode == 0, result.stdout + result.stderr

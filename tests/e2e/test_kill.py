@@ -24,7 +24,7 @@ import pytest
 
 from tests.e2e.plant import CUT, IMAGE, ROUNDS, SCHEMAS, SECONDS, SEED, TABLES, TARGET, Plant, cuts_in, running
 from tests.suite.portions import IS_ALL
-from unshard_demo import processes, tidb
+from unshard_demo import processes, servers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -92,7 +92,7 @@ def rounds(seed: int, first: Sequence[str], count: int) -> Iterator[Round]:
 def plant(
     request: pytest.FixtureRequest, server_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Plant]:
-    if request.param == "tidb" and not tidb.is_built():
+    if request.param == "tidb" and not servers.is_tidb_built():
         pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
     with running(tmp_path_factory.mktemp("kill"), server_folder, request.param == "tidb") as plant:
         yield plant

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import SECONDS, await_equal, steady_load, succeed
 from tests.suite.portions import portion
-from unshard_demo import processes, spark
+from unshard_demo import processes, sparkserver
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
 
@@ -36,11 +36,11 @@ class Spark:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.server = spark.start(folder)
+        self.server = sparkserver.start(folder)
 
     def kill(self) -> None:
         processes.kill(self.server.program)
-        self.server = spark.start(self._folder, port=self.server.port)
+        self.server = sparkserver.start(self._folder, port=self.server.port)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from unshard.units.validate.validate import Settings, validate
 from unshard.units.work import open_work
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 

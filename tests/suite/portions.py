@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from unshard_demo import tidb
+from unshard_demo import servers
 
 FAST, USUAL, ALL = "fast", "usual", "all"
 RUN = os.environ.get("UNSHARD_TESTS", USUAL)
@@ -68,7 +68,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say how many tests did not run, and how to run them."""
     skipped = terminalreporter.stats.get("skipped", ())
-    if without := [report for report in skipped if tidb.NOT_BUILT in str(report.longrepr)]:
+    if without := [report for report in skipped if servers.TIDB_NOT_BUILT in str(report.longrepr)]:
         terminalreporter.write_line(f"left out: {len(without)} tests with TiDB. To run them: make tidb, then make test")
     if number := config.stash.get(LEFT_OUT, 0):
         terminalreporter.write_line(f"left out: {number} tests that run rarely. To run them too: make test-all")

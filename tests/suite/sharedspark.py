@@ -18,9 +18,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from unshard_demo import spark
+from unshard_demo import sparkserver
 from unshard_demo.processes import Program
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 FOLDERS = {"tests", "e2e", "integration"}
 """Folders with tests that use Spark."""
@@ -53,7 +53,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Start the server; the tests that need it wait until it answers."""
     if FOLDERS & {Path(argument).name for argument in config.args} and "not spark" not in config.option.markexpr:
         os.environ[OPTIONS] = f"-XX:SharedArchiveFile={class_archive()} -XX:TieredStopAtLevel=1 -Xlog:disable"
-        config.stash[SERVER] = spark.launch(Path(tempfile.mkdtemp(prefix="unshard-tests-spark-")))
+        config.stash[SERVER] = sparkserver.launch(Path(tempfile.mkdtemp(prefix="unshard-tests-spark-")))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,9 +73,9 @@ def shared_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """The Spark Connect server of the run."""
     given = getattr(request.config, "workerinput", {}).get("spark")
     if given is None:
-        with spark.running_spark(tmp_path_factory.mktemp("spark")) as server:
+        with sparkserver.running_spark(tmp_path_factory.mktemp("spark")) as server:
             yield server
     else:
         server = SparkConnect(given["port"], Program(**given["program"]))
-        spark.await_answer(server)
+        sparkserver.await_answer(server)
         yield server

@@ -138,8 +138,8 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 
 
 def test_an_adapter_does_not_import_another() -> None:
-    """Adapters share connections (mysql.py, connectionpool.py), named locks, structures, positions, object stores."""
-    names = "mysql connectionpool namedlocks pymysqlprivate structures upstream objectstore hdfs privatefiles"
+    """Adapters share connections (mysql.py, connectionpool.py), locks, structures, positions, object stores."""
+    names = "mysql connectionpool serverstate pymysqlprivate structures upstream objectstore hdfs privatefiles"
     shared = {f"unshard.adapters.{name}" for name in names.split()}
     for path in (ROOT / "include/unshard/adapters").rglob("*.py"):
         own = "unshard.adapters." + path.relative_to(ROOT / "include/unshard/adapters").parts[0].removesuffix(".py")

@@ -13,8 +13,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.window.plan import Disposition, Plan, Read, Release
 from unshard_demo import stage
 from unshard_demo.__main__ import main
-from unshard_demo.passages import ReachedDdl, held_shards
-from unshard_demo.story import JOIN, dags
+from unshard_demo.story import JOIN, ReachedDdl, dags, held_shards
 
 ROOT = Path(__file__).parents[2]
 TARGET = TableId("shop", "orders")

@@ -11,7 +11,7 @@ import pytest
 
 from unshard.adapters import spark, tracebacks
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay.folder import FolderPlace
+from unshard.adapters.relayfiles import FolderPlace
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

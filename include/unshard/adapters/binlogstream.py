@@ -19,8 +19,7 @@ from pymysql.connections import Connection
 from unshard.adapters.mysql import query
 from unshard.adapters.pymysqlprivate import read_answer, send_command, socket_of
 from unshard.binlog.events import CHECKSUM, is_whole
-from unshard.binlog.packets import EOF, ERROR, Packets
-from unshard.binlog.runs import Run
+from unshard.binlog.runs import EOF, ERROR, Packets, Run
 from unshard.core.model import Location
 from unshard.core.relay.chain import FIRST_POSITION
 from unshard.core.relay.gtidset import read_set

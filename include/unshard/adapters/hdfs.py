@@ -17,7 +17,7 @@ TIMEOUTS = (5.0, 60.0)
 ERROR = 400
 
 
-class _Session(Session):
+class _CheckedSession(Session):
     """Checks every answer and limits every wait; a rename replaces a file that has the name, in one step."""
 
     def request(self, method: str, url: str | bytes, params: Any = None, *given: Any, **more: Any) -> Response:
@@ -33,19 +33,15 @@ class _Hdfs(WebHDFS):  # type: ignore[misc]
     """The client, which reports errors other than a missing file, and the time at which a file was written."""
 
     def info(self, path: str) -> dict[str, Any]:
-        """Return what is known of a file or folder."""
         return _with_time(super().info(path))
 
     def exists(self, path: str, **_: Any) -> bool:
-        """Whether there is a file or folder."""
         return bool(self._kind(path))
 
     def isfile(self, path: str) -> bool:
-        """Whether there is a file."""
         return self._kind(path) == "file"
 
     def isdir(self, path: str) -> bool:
-        """Whether there is a folder."""
         return self._kind(path) == "directory"
 
     def find(self, path: str, maxdepth: int | None = None, **_: Any) -> dict[str, dict[str, Any]]:
@@ -80,7 +76,6 @@ class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
     """Lists a folder also if another process creates it meanwhile: the base class then takes it for a file."""
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
-        """Return what is below a folder."""
         try:
             found = super().get_file_info_selector(selector)
         except NotADirectoryError:
@@ -94,7 +89,7 @@ def hdfs(address: str) -> fs.PyFileSystem:
     user, _, place = address.rpartition("@")
     host, _, port = place.partition(":")
     client = _Hdfs(host, int(port), user=user or None)
-    client.session = _Session()
+    client.session = _CheckedSession()
     return fs.PyFileSystem(_Handler(client))
 
 

@@ -3,14 +3,21 @@
 All connections of unshard are created here, with the same settings for values: utf8mb4, autocommit, time zone +00:00.
 `where` names the server's role in messages (`source s1`, `target`). No message contains the password, because neither
 the driver's messages nor ours do.
+
+**TLS**: the peer is verified before the login is sent.
+Contexts are created once per process, because reading certificates costs more than a login. Certificates are part of a
+`Server` as text. OpenSSL reads the client certificate only from files, so it gets the path of a file in memory that is
+on no disk.
 """
 
 import contextlib
+import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -20,7 +27,7 @@ from pymysql.constants.CLIENT import LOCAL_FILES
 from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
-from unshard.adapters import tls, tracebacks
+from unshard.adapters import tracebacks
 from unshard.adapters.pymysqlprivate import (
     FILE_REQUESTED,
     PASSWORD_REQUESTED,
@@ -28,12 +35,13 @@ from unshard.adapters.pymysqlprivate import (
     BulkConnection,
     GuardedConnection,
 )
-from unshard.core.model import Server, TableId
+from unshard.core.model import Server, TableId, Tls, Verify
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
+from unshard.errors.config import CertificateInvalid
 from unshard.errors.source import (
     AccessDenied,
     ConnectionLost,
@@ -51,6 +59,73 @@ from unshard.errors.source import (
     TlsFailed,
     UnknownDatabase,
 )
+
+# --- TLS ---
+
+
+class CheckedContext(ssl.SSLContext):
+    """A context that also checks the common name of the certificate."""
+
+    allowed: tuple[str, ...] = ()
+    authenticates = False
+    """Whether only the right server can have the certificate, so that it may get the password itself."""
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Complete the handshake, then check the name; raises SSLCertVerificationError."""
+        wrapped = super().wrap_socket(*args, **options)
+        names = common_names(wrapped.getpeercert() or {})
+        if self.allowed and not set(names) & set(self.allowed):
+            wrapped.close()
+            shown = ", ".join(names) or "none"
+            raise ssl.SSLCertVerificationError(f"common name {shown} is not one of {', '.join(self.allowed)}")
+        return wrapped
+
+
+@cache
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context for connections with these TLS settings."""
+    secured = CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
+    secured.allowed = tls.allowed
+    secured.authenticates = tls.verify is Verify.FULL or (tls.verify is Verify.CA and bool(tls.ca or tls.allowed))
+    secured.minimum_version = ssl.TLSVersion.TLSv1_2
+    secured.check_hostname = tls.verify is Verify.FULL
+    secured.verify_mode = ssl.CERT_NONE if tls.verify is Verify.NONE else ssl.CERT_REQUIRED
+    try:
+        if tls.ca:
+            secured.load_verify_locations(cadata=tls.ca)
+        else:
+            secured.load_default_certs()
+        if tls.certificate:
+            _load_client_certificate(secured, tls)
+    except (ssl.SSLError, ValueError) as error:
+        # The message names the kind of fault, never the content of the file.
+        raise CertificateInvalid(str(getattr(error, "reason", None) or "it is not in PEM format")) from None
+    return secured
+
+
+def common_names(certificate: Any) -> tuple[str, ...]:
+    """Return the common names in a certificate's subject."""
+    return tuple(value for part in certificate.get("subject", ()) for name, value in part if name == "commonName")
+
+
+def _load_client_certificate(secured: ssl.SSLContext, tls: Tls) -> None:
+    with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
+        # Without this function OpenSSL would prompt for the key's password on the terminal.
+        secured.load_cert_chain(certificate, key, password=lambda: "")
+
+
+@contextlib.contextmanager
+def _memory_file(text: str) -> Iterator[str]:
+    """Return the path of a file that exists only in memory, until the block ends."""
+    descriptor = os.memfd_create("unshard")
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+# --- connections ---
 
 __all__ = [
     "REFUSALS",
@@ -154,7 +229,7 @@ def driver_connection(server: Server, kind: type[C] = ServerConnection, **option
     """Connect without setting the session; raises the driver's errors."""
     tracebacks.hide(server.password)
     if server.tls is not None:
-        options["ssl"] = tls.context(server.tls)
+        options["ssl"] = tls_context(server.tls)
     # The driver would encode the password as latin1, and fail for other characters.
     return kind(
         host=server.host,
@@ -498,7 +573,7 @@ def set_collation(connection: Connection, name: str, number: int) -> bool:
 
 
 def _assume(connection: Connection, name: str, value: int) -> None:
-    """Set one variable of the source's session; the names come from binlog.session."""
+    """Set one variable of the source's session; the names come from binlog.events."""
     try:
         query(connection, f"SET SESSION {name} = %s", (value,))
     except (StatementRefused, MissingPrivilege):  # MySQL 8 requires a privilege for explicit_defaults_for_timestamp

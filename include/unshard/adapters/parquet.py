@@ -78,7 +78,6 @@ class Storage:
                 raise StoredFileDamaged(self._shown(relative), f"it has {-left:+} rows")
 
     def schema(self, relative: str) -> pa.Schema:
-        """Return the file's columns and their types."""
         filesystem, base = self._open()
         with (
             _coded("read", self._shown(relative)),
@@ -100,7 +99,9 @@ class Storage:
         with _coded("list", self._shown(prefix)):
             found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
         names = (info.path for info in found if info.type == fs.FileType.File)
-        return tuple(sorted(name[len(base) + 1 :] for name in names if not _is_temporary(name)))
+        return tuple(
+            sorted(name[len(base) + 1 :] for name in names if not name.rpartition("/")[2].startswith(TEMPORARY))
+        )
 
     def delete(self, relative: str) -> None:
         """Delete a file; a missing file is not an error, so the step can be repeated."""
@@ -185,10 +186,6 @@ def _flush(path: str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_temporary(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(TEMPORARY)
 
 
 @contextlib.contextmanager

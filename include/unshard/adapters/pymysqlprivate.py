@@ -66,7 +66,7 @@ READING = (b"SELECT", b"SHOW ", b"EXPLAI", b"CHECKS")
 """The first bytes of statements that have a result set, also if it has no rows."""
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """The server's answer to a statement without rows."""
 
     affected_rows: int
@@ -267,13 +267,13 @@ def _default_context() -> Any:
     return Connection(defer_connect=True).ctx
 
 
-def run(connection: GuardedConnection, statement: str | bytes) -> Answer:
+def run(connection: GuardedConnection, statement: str | bytes) -> ServerAnswer:
     """Run a statement without rows."""
     connection._execute_command(COM_QUERY, statement)
     return _answer(connection, connection._read_packet())
 
 
-def load_local(connection: GuardedConnection, statement: str, text: memoryview) -> Answer:
+def load_local(connection: GuardedConnection, statement: str, text: memoryview) -> ServerAnswer:
     """Run LOAD DATA LOCAL with lines from memory; PyMySQL itself reads only files."""
     connection._execute_command(COM_QUERY, statement)
     request = connection.read_request()
@@ -302,7 +302,9 @@ def bulk_bytes(parameters: int, packet_bytes: int) -> int:
     return min(packet_bytes, MOST_IN_PACKET) - BULK.size - len(BLOB) * parameters
 
 
-def execute_bulk(connection: GuardedConnection, before: str, number: int, parameters: int, rows: memoryview) -> Answer:
+def execute_bulk(
+    connection: GuardedConnection, before: str, number: int, parameters: int, rows: memoryview
+) -> ServerAnswer:
     """Run a statement, and then a prepared one for each row of parameters, which are sent as BLOBs; one round trip."""
     first = bytes((COM_QUERY,)) + before.encode()
     head = BULK.pack(COM_STMT_BULK_EXECUTE, number, SENDS_TYPES) + BLOB * parameters
@@ -326,10 +328,10 @@ def execute_bulk(connection: GuardedConnection, before: str, number: int, parame
     return answer
 
 
-def _answer(connection: GuardedConnection, packet: Any) -> Answer:
+def _answer(connection: GuardedConnection, packet: Any) -> ServerAnswer:
     with guarded(connection):
         wrapped = OKPacketWrapper(packet)
-    return Answer(wrapped.affected_rows, wrapped.warning_count, bytes(wrapped.message))
+    return ServerAnswer(wrapped.affected_rows, wrapped.warning_count, bytes(wrapped.message))
 
 
 def begin_rows(connection: GuardedConnection, statement: str, columns: int) -> None:

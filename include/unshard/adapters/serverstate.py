@@ -1,4 +1,7 @@
-"""The clock, account, settings and session limits of a server."""
+"""The clock, account, settings, session limits and named locks of a server.
+
+The server releases named locks (GET_LOCK) when the session ends.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -108,3 +111,30 @@ def limit_row_wait(connection: Connection, seconds: int) -> None:
 def read_committed(connection: Connection) -> None:
     """Let each statement of the session see what is committed when it runs."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+# --- named locks ---
+
+AT_ONCE = 500
+"""Locks that one statement asks for."""
+
+
+def take_lock(connection: Connection, name: str, seconds: float) -> bool:
+    """Take a lock; return False if another session holds it for that long."""
+    ((taken,),) = query(connection, "SELECT GET_LOCK(%s, %s)", (name, seconds))
+    return bool(taken)
+
+
+def release_lock(connection: Connection, name: str) -> None:
+    """Release a lock that the session holds."""
+    query(connection, "SELECT RELEASE_LOCK(%s)", (name,))
+
+
+def are_locks_held(connection: Connection, names: Sequence[str]) -> list[bool]:
+    """Return for each lock whether any session holds it, without waiting."""
+    held: list[bool] = []
+    for start in range(0, len(names), AT_ONCE):
+        some = names[start : start + AT_ONCE]
+        ((*holders,),) = query(connection, f"SELECT {', '.join(['IS_USED_LOCK(%s)'] * len(some))}", some)
+        held += (holder is not None for holder in holders)
+    return held

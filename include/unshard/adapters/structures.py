@@ -1,8 +1,14 @@
-"""Read the structures of tables from their server.
+"""Read the structures, constraints and foreign keys of tables from their server.
 
 All information comes from information_schema and SHOW CREATE TABLE; types are parsed only in the form that the server
 prints. The session must be set up by `mysql.connect`, because sql_mode flags such as ANSI_QUOTES change the printed
 text. The text is read as bytes, because a default value may not be valid UTF-8.
+
+The structures of the target's tables are cached, and read again only after a change. A table has changed if the text of
+SHOW CREATE TABLE has changed: everything else that is read about a table follows from it. A text is cached only with
+the structure that contains it, so a DDL between the two queries does no harm. The target's columns also record how the
+server receives text (`Column.sent_as`): TiDB stores text of every character set as UTF-8, and does not convert text
+that a client sends as latin1.
 """
 
 import contextlib
@@ -15,19 +21,23 @@ from typing import NamedTuple
 
 from pymysql.connections import Connection
 
+from unshard.adapters import mysql
+from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.mysql import identifier, query, table_name
 from unshard.binlog.values import float_text
-from unshard.core.model import Column, Index, TableId, TableSchema
+from unshard.core.model import Column, Index, Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
-from unshard.core.structures.createtext import normal_with_names
+from unshard.core.structures.constraintnames import CHECK, FOREIGN, ConstraintsThere, checks_of
+from unshard.core.structures.createtext import normal_create, normal_with_names
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.indexparts import index_parts
 from unshard.core.structures.labels import as_escaped
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
 from unshard.errors import UnshardError
-from unshard.errors.source import TableMissing, TableUnsupported
+from unshard.errors.source import MissingPrivilege, TableMissing, TableUnsupported, UnknownDatabase
 
 COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
 COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_NAME, ORDINAL_POSITION"""
@@ -42,7 +52,7 @@ UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
 TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
 
 
-class IndexPart(NamedTuple):
+class IndexRow(NamedTuple):
     """One row of STATISTICS; an expression has no column, or NULL as a text."""
 
     key: str
@@ -279,9 +289,9 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
     columns: Mapping[str, list[Column]] = defaultdict(list)
     for name, *rest in reader.rows(COLUMNS, schema, names):
         columns[str(name)].append(_column(*rest))
-    parts: Mapping[str, list[IndexPart]] = defaultdict(list)
+    parts: Mapping[str, list[IndexRow]] = defaultdict(list)
     for name, *rest in reader.rows(INDEXES, schema, names):
-        parts[str(name)].append(IndexPart(*rest))  # type: ignore[arg-type]
+        parts[str(name)].append(IndexRow(*rest))  # type: ignore[arg-type]
     by_name = {reader.name(name): name for name in tables}
     for wanted in names:
         found = by_name.get(reader.name(wanted), "")
@@ -316,7 +326,6 @@ def _double(value: float) -> str:
 
 
 def _line(lines: list[str], column: str) -> str:
-    """Return the column's line of SHOW CREATE TABLE."""
     return next((line for line in lines if line.startswith(f"  {identifier(column)} ")), "")
 
 
@@ -341,16 +350,16 @@ def _column(
     )
 
 
-def _indexes(parts: list[IndexPart], create: str) -> tuple[Index, ...]:
+def _indexes(parts: list[IndexRow], create: str) -> tuple[Index, ...]:
     """Group the parts of each index. The order of indexes has no meaning, so the primary key is first, then by name."""
-    grouped: dict[str, list[IndexPart]] = {}
+    grouped: dict[str, list[IndexRow]] = {}
     for part in parts:
         grouped.setdefault(part.key, []).append(part)
     ordered = sorted(grouped, key=lambda name: (name != "PRIMARY", name.lower()))
     return tuple(_index(grouped[name], create) for name in ordered)
 
 
-def _index(parts: list[IndexPart], create: str) -> Index:
+def _index(parts: list[IndexRow], create: str) -> Index:
     is_unique = int(parts[0].non_unique) == 0
     if any(part.column in (None, "NULL") for part in parts):  # the text is TiDB's
         found = index_parts(create, parts[0].key)
@@ -382,3 +391,134 @@ def table_sizes(connection: Connection, tables: Collection[TableId]) -> dict[Tab
         )
         found.update({TableId(schema, name): int(size) for name, size in rows})
     return {table: found.get(table, 0) for table in tables}
+
+
+# --- constraints ---
+
+CONSTRAINTS = (
+    "SELECT TABLE_NAME, CONSTRAINT_TYPE, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE CONSTRAINT_SCHEMA = %s AND CONSTRAINT_TYPE IN ('CHECK', 'FOREIGN KEY')"
+)
+
+
+def read_constraints(connection: Connection, table: TableId) -> ConstraintsThere:
+    """Read the names; a table that does not exist has none.
+
+    TiDB keeps all of these names apart for each table, MariaDB those of CHECK constraints.
+    """
+    schema = read_schemas(connection, [table]).get(table)
+    keys = (index.name for index in schema.indexes if index.unique) if schema else ()
+    checks = checks_of(schema.create_sql, table.name) if schema else ()
+    own, others = set[str](), set[tuple[str, str]]()
+    for name, kind, constraint in query(connection, CONSTRAINTS, (table.schema,)):
+        if name.lower() != table.name.lower():
+            others.add((CHECK if kind == CHECK else FOREIGN, constraint.lower()))
+        elif kind != CHECK:
+            own.add(constraint)
+    others = {each for each in others if each[0] in _unique_kinds(connection)}
+    return ConstraintsThere(_lower(checks), _lower(own), _lower(keys), frozenset(others))
+
+
+def _unique_kinds(connection: Connection) -> Collection[str]:
+    """Return the kinds of constraints whose names are unique in a schema."""
+    if "TiDB" in connection.get_server_info():
+        return ()
+    return (FOREIGN,) if server_dialect(connection).mariadb else (CHECK, FOREIGN)
+
+
+def _lower(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+# --- foreign keys ---
+
+FOREIGN_KEYS = (
+    "SELECT rules.CONSTRAINT_SCHEMA, rules.TABLE_NAME, rules.CONSTRAINT_NAME, rules.DELETE_RULE, rules.UPDATE_RULE,"
+    " parts.COLUMN_NAME, parts.REFERENCED_TABLE_SCHEMA, parts.REFERENCED_TABLE_NAME, parts.REFERENCED_COLUMN_NAME"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS rules JOIN information_schema.KEY_COLUMN_USAGE parts"
+    " ON parts.CONSTRAINT_SCHEMA = rules.CONSTRAINT_SCHEMA AND parts.CONSTRAINT_NAME = rules.CONSTRAINT_NAME"
+    " AND parts.TABLE_NAME = rules.TABLE_NAME AND parts.REFERENCED_TABLE_NAME IS NOT NULL"
+    " WHERE rules.CONSTRAINT_SCHEMA IN ({0}) OR parts.REFERENCED_TABLE_SCHEMA IN ({0})"
+    " ORDER BY 1, 2, 3, parts.ORDINAL_POSITION"
+)
+
+
+def read_foreign_keys(connection: Connection, tables: Collection[TableId]) -> tuple[ForeignKey, ...]:
+    """Read the foreign keys from and to all tables in the schemas of these tables."""
+    schemas = sorted({table.schema for table in tables})
+    if not schemas:
+        return ()
+    parts: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
+    for schema, table, name, *part in query(
+        connection, FOREIGN_KEYS.format(", ".join(["%s"] * len(schemas))), schemas * 2
+    ):
+        parts.setdefault((schema, table, name), []).append(tuple(part))
+    return tuple(
+        ForeignKey(
+            child=TableId(schema, table),
+            columns=tuple(part[2] for part in found),
+            parent=TableId(found[0][3], found[0][4]),
+            parent_columns=tuple(part[5] for part in found),
+            name=name,
+            on_delete=found[0][0],
+            on_update=found[0][1],
+        )
+        for (schema, table, name), found in parts.items()
+    )
+
+
+# --- structures that are read again only after a change ---
+
+OPTIONS = "\n) "
+NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
+
+
+class PresentStructures:
+    """Structures of one server's tables; thread-safe."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._kept = ConnectionPool(self._open)
+        self._known: dict[TableId, tuple[str, TableSchema]] = {}
+
+    def read(self, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
+        """Return the structures of those tables that exist."""
+        texts: dict[TableId, str] = {}
+        wanted = sorted(set(tables))
+        with self._kept.lent(lambda lent: texts.update((table, _shown(lent, table)) for table in wanted)) as connection:
+            found = {table: schema for table, text in texts.items() if (schema := self._same(table, text))}
+            read = read_schemas(connection, texts.keys() - found.keys())
+            if connection.keeps_utf8:
+                read = {table: with_utf8(schema) for table, schema in read.items()}
+            dialect = server_dialect(connection)
+        for table, schema in read.items():
+            if texts[table] and normal_create(texts[table], dialect) == schema.create_sql:
+                self._known[table] = _without_number(texts[table]), schema
+        return found | read
+
+    def _same(self, table: TableId, text: str) -> TableSchema | None:
+        known = self._known.get(table)
+        return known[1] if known and known[0] == _without_number(text) else None
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def _open(self) -> Connection:
+        self._known.clear()  # another server may answer from now on
+        connection = mysql.connect(self._server)
+        connection.keeps_utf8 = keeps_utf8(connection)
+        return connection
+
+
+def _shown(connection: Connection, table: TableId) -> str:
+    """Return the output of SHOW CREATE TABLE; empty if the statement fails."""
+    try:
+        return shown_create(connection, table)
+    except (TableMissing, UnknownDatabase, MissingPrivilege):
+        return ""
+
+
+def _without_number(text: str) -> str:
+    """Remove the next AUTO_INCREMENT value."""
+    columns, options, rest = text.rpartition(OPTIONS)
+    return columns + options + NEXT_NUMBER.sub("", rest, count=1)

@@ -1,15 +1,25 @@
-"""Questions about the rows of a table."""
+"""Questions about the rows of a table: keys, ranges, the condition of a dump, and checksums.
 
-from collections.abc import Collection, Sequence
+The condition of a dump (`where`) is evaluated in the same way in the precheck, the dump and the validation. All three
+use the same session settings. A session has only one time zone, so it is the one in which a dump reads TIMESTAMP.
+Literals are text; a session of `mysql.connect_raw` would treat them as bytes and ignore collations.
+
+Of the statements that compare tables by checksums, `rows` is a table expression and `hashed` the hash of a row.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pymysql.connections import Connection
 
+from unshard.adapters import mysql
 from unshard.adapters.mysql import Row, Spelled, identifier, query, table_name
 from unshard.core.full.chunks import key_index, walked_columns
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import expression
+from unshard.core.validate.checksum import checksum
+from unshard.errors.source import StatementRefused
 
 
 def has_row(connection: Connection, rows: str, where: str) -> bool:
@@ -91,3 +101,68 @@ def _ranged(table: TableId, schema: TableSchema, selected: str, span: KeyRange, 
 
 def _walked_names(schema: TableSchema) -> str:
     return ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])
+
+
+# --- conditions of a dump ---
+
+CONDITION_SESSION = (
+    "SET SESSION sql_mode = '', time_zone = '+00:00', character_set_client = utf8mb4,"
+    " collation_connection = utf8mb4_general_ci"
+)
+
+
+def prepare_condition(connection: Connection) -> None:
+    """Set the variables that a condition depends on; the format of printed values does not change."""
+    mysql.query(connection, CONDITION_SESSION)
+
+
+def condition_refusal(connection: Connection, table: TableId, condition: str) -> str:
+    """Return the server's message if it cannot evaluate the condition over a table's columns, else an empty string."""
+    # Under an alias, so that a condition that names one table is refused for the others.
+    sql = f"SELECT 1 FROM {mysql.table_name(table)} AS shard WHERE ({condition}) LIMIT 0"  # noqa: S608
+    try:
+        mysql.query(connection, sql)
+    except StatementRefused as error:
+        return error.server_message
+    return ""
+
+
+# --- comparison by checksums ---
+
+
+def sums(places: Sequence[tuple[str, str]]) -> str:
+    """Select number, row count and sum for each of several (hash, rows), numbered from 0."""
+    each = (f"SELECT {number}, {checksum(hashed)} FROM {rows}" for number, (hashed, rows) in enumerate(places))  # noqa: S608
+    return " UNION ALL ".join(each)
+
+
+def nth_key(key: Iterable[str], rows: str, number: int) -> str:
+    """Select the key of the row with that number, counted from 1 in the order of the key."""
+    names = ", ".join(map(identifier, key))
+    return f"SELECT {names} FROM {rows} ORDER BY {names} LIMIT 1 OFFSET {number - 1}"  # noqa: S608
+
+
+def bucket_sums(hashed: str, digits: int, rows: str) -> str:
+    """Select row count and sum for each bucket: the first digits of the hash."""
+    return f"SELECT LEFT({hashed}, {digits}) AS bucket, {checksum(hashed)} FROM {rows} GROUP BY bucket"  # noqa: S608
+
+
+def in_bucket(hashed: str, bucket: str) -> str:
+    """Return the condition that the hash of a row begins with these digits."""
+    return f"LEFT({hashed}, {len(bucket)}) = '{bucket}'"
+
+
+def hash_counts(hashed: str, rows: str) -> str:
+    """Select how often each hash occurs."""
+    return f"SELECT {hashed} AS hash, COUNT(*) FROM {rows} GROUP BY hash"  # noqa: S608
+
+
+def with_hashes(hashed: str, hashes: Iterable[str]) -> str:
+    """Return the condition that the hash of a row is one of these."""
+    listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
+    return f"{hashed} IN ({listed})"
+
+
+def hashes_and_columns(hashed: str, columns: Iterable[str], rows: str) -> str:
+    """Select the hash and some columns of each row."""
+    return f"SELECT {hashed}, {', '.join(columns)} FROM {rows}"  # noqa: S608

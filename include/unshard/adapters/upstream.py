@@ -3,6 +3,12 @@
 Identity: MySQL has `server_uuid`. MariaDB has no persistent id (its `server_uid` changes with the port, host names
 change with every container), so `server_id` and the data directory are used. A server that is replaced under the same
 identity is still detected, because each binlog file is identified by its creation time (see units/relay/pull.py).
+
+**A consistent snapshot** has an exact binlog location.
+`SHOW MASTER STATUS` is not exact: the binlog may contain a transaction whose rows InnoDB does not show yet. A reader
+that begins there would miss them for ever. MariaDB itself reports the location of a consistent snapshot. On other
+servers FLUSH TABLES WITH READ LOCK blocks commits for a moment. With `consistency: lock`, each table is locked, which
+also works for engines without snapshots.
 """
 
 import hashlib
@@ -12,7 +18,7 @@ from dataclasses import dataclass
 
 from pymysql.connections import Connection
 
-from unshard.adapters.mysql import Row, query
+from unshard.adapters.mysql import Row, query, table_name
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
 from unshard.errors.relay import BinlogInEngine, BinlogOff
@@ -225,11 +231,59 @@ def _of(connection: Connection, select: str, names: tuple[str, str], tables: Col
     """Return the rows about the tables, whose names the server may have in lower case."""
     if not tables:
         return []
-    spelled = sorted({TableId(t.schema, t.name) for t in tables} | {_lower(t) for t in tables})
+    spelled = sorted(
+        {TableId(t.schema, t.name) for t in tables} | {TableId(t.schema.lower(), t.name.lower()) for t in tables}
+    )
     marks = ", ".join(["(%s, %s)"] * len(spelled))
     values = [part for table in spelled for part in (table.schema, table.name)]
     return query(connection, f"{select} WHERE ({', '.join(names)}) IN ({marks})", values)
 
 
-def _lower(table: TableId) -> TableId:
-    return TableId(table.schema.lower(), table.name.lower())
+# --- snapshots ---
+
+LOCK_WAIT_SECONDS = 60
+BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMoment:
+    """The snapshot contains exactly the transactions before `location`."""
+
+    location: Location
+    gtid: str
+
+
+def begin_snapshot(connection: Connection, source: str) -> SnapshotMoment:
+    """Open a consistent snapshot on the connection; it lasts until the transaction ends."""
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    query(connection, BEGIN)
+    shown = query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")
+    found = {text(name): text(value) for name, value in shown}
+    file = found.get("Binlog_snapshot_file", "")
+    if not file:
+        return _under_lock(connection, source)
+    location = Location(file, int(found["Binlog_snapshot_position"]))
+    ((gtid,),) = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (location.file, location.position))
+    return SnapshotMoment(location, text(gtid))
+
+
+def _under_lock(connection: Connection, source: str) -> SnapshotMoment:
+    query(connection, "ROLLBACK")
+    query(connection, "FLUSH TABLES WITH READ LOCK")
+    try:
+        query(connection, BEGIN)
+        return SnapshotMoment(*reached(connection, source))
+    finally:
+        if connection.open:
+            query(connection, "UNLOCK TABLES")
+
+
+def lock_table(connection: Connection, source: str, table: TableId) -> SnapshotMoment:
+    """Block writers of a table until the connection ends; the moment is exact for this table, with any engine.
+
+    The server grants the lock when every transaction that has written to the table has ended and is in the binlog. New
+    writers wait while unshard waits for the lock, so it gives up after a timeout; that error may be retried.
+    """
+    query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+    query(connection, f"LOCK TABLES {table_name(table)} READ")
+    return SnapshotMoment(*reached(connection, source))

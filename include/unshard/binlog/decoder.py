@@ -9,6 +9,22 @@ whole range, across tables; an AFTER directly follows its BEFORE.
 
 Two readers return the same rows. Many small events are read in lockstep (lockstep.py). All other events, and unusual
 ones, are read one after the other by a generated function (rowcode.py).
+
+**System-versioned tables**: changes are reduced to those of current rows, which a SELECT shows.
+
+| logged                              | result                                             |
+|-------------------------------------|----------------------------------------------------|
+| INSERT of a row without an end      | INSERT                                             |
+| INSERT of a row with an end         | history: left out                                  |
+| UPDATE, both images without an end  | UPDATE                                             |
+| UPDATE that ends the row            | DELETE                                             |
+| UPDATE that removes the end         | INSERT                                             |
+| DELETE of a row without an end      | DELETE                                             |
+| DELETE or UPDATE of history         | left out                                           |
+
+**Binding**: everything that a TABLE_MAP event and the tracked structure of its shard both contain must agree.
+So an unseen DDL ends in an error, and rows are never read with the wrong structure. The more metadata the server sends,
+the more is compared. Physical types and their sizes are always compared.
 """
 
 import struct
@@ -20,8 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from unshard.binlog.binding import bind_structure
 from unshard.binlog.events import (
     ADMITTED,
     CHECKSUM,
@@ -38,19 +54,170 @@ from unshard.binlog.events import (
     inflate,
     walk,
 )
-from unshard.binlog.fragments import Fragments
-from unshard.binlog.lockstep import Lockstep, Numbers, compile_lockstep, is_worth
-from unshard.binlog.payload import nested
-from unshard.binlog.rowcode import Reader, RowReader, compile_partial
-from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, pieces, skim
+from unshard.binlog.lockstep import (
+    Lockstep,
+    Numbers,
+    RowEvents,
+    Skimmed,
+    compile_lockstep,
+    gathered,
+    image_begins,
+    is_worth,
+    pieces,
+    skim,
+)
+from unshard.binlog.payload import Fragments, nested
+from unshard.binlog.rowcode import Reader, RowReader, compile_partial, compile_reader
 from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
-from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
+from unshard.binlog.tablemap import (
+    NO_TABLE,
+    NUMERIC,
+    Collations,
+    PhysicalField,
+    TableMap,
+    agrees,
+    numbers_of,
+    read_table,
+    read_table_map,
+    table_id_of,
+)
+from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.transactions import StatementEnds, survey
-from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.structures.versioning import as_in_rows
+from unshard.core.rows.compaction import Op
+from unshard.core.sql.charsets import charset_of
+from unshard.core.structures.labels import encoded_labels, read_labels
+from unshard.core.structures.versioning import FOREVER, as_in_rows
 from unshard.errors.relay import DamagedEvent
-from unshard.errors.rows import ColumnCountDiffers, DamagedRow, PartialRowImage, RowsWithoutTable
+from unshard.errors.rows import (
+    ColumnCountDiffers,
+    ColumnTypeDiffers,
+    DamagedRow,
+    PartialRowImage,
+    RowsWithoutTable,
+    UnsupportedColumn,
+)
+
+# --- system-versioned tables ---
+
+FOREVERS = pa.array(FOREVER, pa.binary())
+
+
+def present_rows(
+    ops: pa.Array, seq: pa.Array, columns: Sequence[pa.Array], period_end: int
+) -> tuple[pa.Array, pa.Array, list[pa.Array]]:
+    """Return operations, sequence numbers and columns of the current rows, without the period-end column."""
+    kinds = ops.to_numpy().copy()
+    present = pc.is_in(columns[period_end], FOREVERS).to_numpy(zero_copy_only=False)
+    before = np.flatnonzero(kinds == Op.BEFORE)
+    after = before + 1
+    kinds[before[present[before] & ~present[after]]] = Op.DELETE
+    kinds[after[present[after] & ~present[before]]] = Op.INSERT
+    kept = pa.array(np.flatnonzero(present))
+    others = [column for number, column in enumerate(columns) if number != period_end]
+    return pa.array(kinds, pa.int8()).take(kept), seq.take(kept), [column.take(kept) for column in others]
+
+
+# --- tables and tracked structures ---
+
+_CHARACTERS = frozenset((F.STRING, F.VAR_STRING, F.VARCHAR, F.BLOB, F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED, F.VECTOR))
+_LABELLED = frozenset((F.ENUM, F.SET))
+_ALIASES = {"utf8": "utf8mb3", None: "binary"}
+
+
+def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: str) -> RowReader:
+    """Return the reader of a table's rows; ValueError if the metadata contradict the columns of the same event."""
+    if len(table_map.fields) != len(schema.columns):
+        raise ColumnCountDiffers(shard, place, len(table_map.fields), len(schema.columns))
+    for physical, column in zip(table_map.fields, schema.columns, strict=True):
+        if physical.type not in F._value2member_map_:
+            raise UnsupportedColumn(shard, column.name, column.column_type)
+        if not agrees(physical, column):
+            raise ColumnTypeDiffers(shard, column.name, place, str(physical), column.column_type)
+    _MetadataComparison(table_map, schema.columns, shard, place).run()
+    return compile_reader(table_map.fields, schema.columns, shard)
+
+
+class _MetadataComparison:
+    """The comparison of the metadata of one TABLE_MAP with the tracked columns."""
+
+    def __init__(self, table_map: TableMap, columns: Sequence[Column], shard: str, place: str) -> None:
+        self._metadata, self._columns = table_map.metadata, columns
+        self._types = [physical.type for physical in table_map.fields]
+        self._shard, self._place = shard, place
+
+    def run(self) -> None:
+        self._names()
+        self._signs()
+        self._dimensions()
+        self._labels(self._metadata.enum_labels, F.ENUM)
+        self._labels(self._metadata.set_labels, F.SET)
+        self._charsets(self._metadata.charsets, self._character_columns())
+        self._charsets(self._metadata.label_charsets, self._of(_LABELLED))
+
+    def _of(self, types: frozenset[F]) -> list[Column]:
+        return [column for kind, column in zip(self._types, self._columns, strict=True) if kind in types]
+
+    def _differs(self, column: Column, found: str, tracked: str) -> ColumnTypeDiffers:
+        return ColumnTypeDiffers(self._shard, column.name, self._place, found, tracked)
+
+    def _names(self) -> None:
+        if self._metadata.names:
+            for name, column in zip(self._metadata.names, self._columns, strict=True):
+                if name != (known := column.own_name or column.name):
+                    raise self._differs(column, f"called {name}", f"called {known}")
+
+    def _signs(self) -> None:
+        # The last byte is padded; a server without metadata sends no signs.
+        for unsigned, column in zip(self._metadata.unsigned, self._of(NUMERIC), strict=False):
+            if unsigned != column.is_unsigned and column.data_type != "year":
+                raise self._differs(column, "unsigned" if unsigned else "signed", column.column_type)
+
+    def _dimensions(self) -> None:
+        if self._metadata.dimensions:
+            for found, column in zip(self._metadata.dimensions, self._of(frozenset((F.VECTOR,))), strict=True):
+                if found != numbers_of(column.column_type)[0]:
+                    raise self._differs(column, f"vector({found})", column.column_type)
+
+    def _labels(self, labels: tuple[tuple[bytes, ...], ...], kind: F) -> None:
+        if not labels:
+            return
+        for found, column in zip(labels, self._of(frozenset((kind,))), strict=True):
+            as_utf8 = tuple(label.encode() for label in read_labels(column.column_type))
+            if found not in (as_utf8, encoded_labels(column, self._shard)):
+                shown = ",".join(label.decode("utf-8", "replace") for label in found)
+                raise self._differs(column, f"{kind.name} of {shown}", column.column_type)
+
+    def _character_columns(self) -> list[Column]:
+        """Return the columns with a character set; MariaDB includes GEOMETRY, MySQL does not."""
+        found, wider = self._of(_CHARACTERS), self._of(_CHARACTERS | {F.GEOMETRY})
+        charsets = self._metadata.charsets
+        if charsets is None or len(found) == len(wider):
+            return found
+        if charsets.default:
+            # It is unknown which of the two lists the numbers refer to.
+            return []
+        return wider if len(charsets.ids) == len(wider) else found
+
+    def _charsets(self, collations: Collations | None, columns: Sequence[Column]) -> None:
+        if collations is None or not columns:
+            return
+        for collation, column in zip(collations.of(len(columns)), columns, strict=True):
+            found = _charset(collation)
+            tracked = _ALIASES.get(column.charset, column.charset)
+            if found and found != tracked:
+                raise self._differs(column, f"in character set {found}", f"{column.column_type} in {tracked}")
+
+
+def _charset(collation: int) -> str:
+    """Return the character set of a collation, empty for an unknown collation of a newer server."""
+    try:
+        return charset_of(collation)
+    except KeyError:
+        return ""
+
+
+# --- ranges ---
 
 INSERT, DELETE, BEFORE, AFTER = range(4)
 BATCH_ROWS = 20_000
@@ -61,7 +228,7 @@ _NO_TABLES: Mapping[TableId, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RangeOrigin:
     """The source of the bytes, for messages and for positions in the binlog file."""
 
     source: str = ""
@@ -76,7 +243,7 @@ class Origin:
         return f"{self.source} {table}".strip()
 
 
-class _Images(NamedTuple):
+class _RowImages(NamedTuple):
     """The row images of one event."""
 
     kind: int
@@ -96,7 +263,7 @@ class _Bound:
     """A table of the range, bound to its structure, with the rows that are not in a batch yet."""
 
     table: TableId
-    fields: tuple[Field, ...]
+    fields: tuple[PhysicalField, ...]
     columns: tuple[Column, ...]
     reader: RowReader
     structure: TableSchema
@@ -105,7 +272,7 @@ class _Bound:
     file: str
     period_end: int | None = None
     """Index of the column that shows whether a row of a versioned table is current."""
-    events: list[_Images] = field(default_factory=list)
+    events: list[_RowImages] = field(default_factory=list)
     bytes: int = 0
 
     def batches(self) -> Iterator[tuple[TableId, pa.RecordBatch]]:
@@ -114,12 +281,12 @@ class _Bound:
         for is_sparse, batch in groupby(events, key=lambda event: bool(event.present)):
             yield from (self._sparse if is_sparse else self._full)(list(batch))
 
-    def _full(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    def _full(self, events: Sequence[_RowImages]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
         numbers = np.fromiter((event.number for event in events), np.int64, len(events))
         yield from self._sliced(kinds, numbers, self._together(events) or self._one_by_one(events))
 
-    def _sparse(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    def _sparse(self, events: Sequence[_RowImages]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Read images that omit columns; a batch does not end inside an UPDATE."""
         if self.period_end is not None:
             why = "and the table is system-versioned, so a row may belong to its history"
@@ -187,11 +354,11 @@ class _Bound:
             strict=True,
         )
         self.events = [
-            _Images(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in locations
+            _RowImages(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in locations
         ]
         return self.batches()
 
-    def _together(self, events: Sequence[_Images]) -> _Read | None:
+    def _together(self, events: Sequence[_RowImages]) -> _Read | None:
         """Read all events in lockstep; None if there are few or one of them is unusual."""
         if any(event.kind == EventType.PARTIAL_UPDATE_ROWS for event in events):
             return None
@@ -209,7 +376,7 @@ class _Bound:
         lacks_image = (counts[_OPERATIONS[kinds] == BEFORE] % 2).any()
         return None if lacks_image else (columns, counts)
 
-    def _one_by_one(self, events: Sequence[_Images]) -> _Read:
+    def _one_by_one(self, events: Sequence[_RowImages]) -> _Read:
         rows: list[tuple[Any, ...]] = []
         counts = []
         for event in events:
@@ -225,7 +392,7 @@ class _Bound:
         columns = [finish(values) for finish, values in zip(self.reader.finish, cells, strict=True)]
         return columns, np.array(counts, np.int64)
 
-    def _reader(self, event: _Images) -> Reader:
+    def _reader(self, event: _RowImages) -> Reader:
         if event.kind == EventType.PARTIAL_UPDATE_ROWS:
             return compile_partial(self.fields, self.columns, self.shard)
         return self.reader.read
@@ -254,7 +421,7 @@ def decode_range(
     checksum: bool,
     wanted: Mapping[TableId, TableSchema],
     starts: Mapping[TableId, int] = _NO_TABLES,
-    origin: Origin = Origin(),
+    origin: RangeOrigin = RangeOrigin(),
 ) -> Iterator[tuple[TableId, pa.RecordBatch]]:
     """Yield the batches of the wanted tables in the order of their rows.
 
@@ -270,7 +437,7 @@ def decode_range(
         yield from part
 
 
-def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
+def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: RangeOrigin) -> Iterator[Opened]:
     """Yield all events of a range without their checksums, as `unwrapped` does."""
     bodies = (
         (
@@ -316,7 +483,9 @@ def _unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opene
 class _Decoder:
     """The state of one range: the tables of its table ids, and the bound structures."""
 
-    def __init__(self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: Origin) -> None:
+    def __init__(
+        self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: RangeOrigin
+    ) -> None:
         self.data, self.wanted, self.origin = data, wanted, origin
         self.checksum = checksum
         self.where = f"{origin.source} {origin.file}".strip()
@@ -423,7 +592,7 @@ class _Decoder:
             images, present = self._images(bound, frame, bytes(body), ends[0])
         except _UNREADABLE as error:
             raise DamagedRow(bound.shard, self.place(ends[0]), str(error)) from error
-        bound.events.append(_Images(frame.type, images, ends[0], number, present))
+        bound.events.append(_RowImages(frame.type, images, ends[0], number, present))
         bound.bytes += len(images)
         return bound
 

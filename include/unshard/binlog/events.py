@@ -2,6 +2,16 @@
 
 Every type that a supported server writes is listed, and all others are refused. Silently skipping a type would lose
 rows (compressed events, transaction payloads).
+
+**Session settings** that the meaning of DDL depends on are read from a QUERY event.
+The event contains only the settings that the server's replicas would apply. The names are those of the SET statement.
+Collations and the language of dates are numbers, which SET accepts too.
+
+**Checksums**: the CRC32 of all events of a range are verified in one pass over its bytes.
+Each event ends with its own CRC. So after each intact event the CRC register has the same value, whatever the event
+contains. The effect of that value at the end of the range depends only on the number of bytes after it. Therefore the
+CRC of the whole range can be computed in advance, and a damaged event changes it as reliably as its own CRC. A byte
+changes the register by a linear map, which is stored as tables for one step of 4096 bytes.
 """
 
 import re
@@ -10,14 +20,79 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
+from zlib import crc32
 
-from unshard.binlog.session import collations_of, fraction_of, is_mariadb, session_of
+import numpy as np
+import numpy.typing as npt
+
 from unshard.binlog.values import unzipped
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.charsets import charset_of, decode
 from unshard.core.sql.mode import from_mysql
 from unshard.errors.relay import DamagedEvent, UnknownEvent, UnsupportedEvent
+
+# --- session settings ---
+
+FLAGS, CHARSETS, LANGUAGE, MICROSECONDS, TIMESTAMPS, DEFAULT_UTF8MB4 = 0, 4, 7, 13, 16, 18
+FRACTION, COLLATIONS = 128, 131
+NO_CHECKS, EXPLICIT, IF_EXISTS = 1 << 15, 1 << 24, 1 << 28
+FLAGGED_SINCE = (10, 8, 4)
+"""Since this version a MariaDB session can set explicit_defaults_for_timestamp, and the flags contain it."""
+
+
+def session_of(variables: Mapping[int, bytes], server_version: str) -> tuple[tuple[str, int], ...]:
+    """Return names and values of the session's variables; `variables` are the event's by code."""
+    found: dict[str, int] = {}
+    if collations := variables.get(CHARSETS):
+        _, found["collation_connection"], found["collation_server"] = _numbers(collations)
+    if language := variables.get(LANGUAGE):
+        (found["lc_time_names"],) = _numbers(language)
+    of_mariadb = is_mariadb(server_version)
+    flags = int.from_bytes(variables.get(FLAGS, b""), "little")
+    if of_mariadb and _version(server_version) >= FLAGGED_SINCE:
+        found["explicit_defaults_for_timestamp"] = int(bool(flags & EXPLICIT))
+    elif TIMESTAMPS in variables:
+        found["explicit_defaults_for_timestamp"] = variables[TIMESTAMPS][0]
+    if of_mariadb and flags & NO_CHECKS:
+        found["check_constraint_checks"] = 0
+    if of_mariadb and flags & IF_EXISTS:
+        found["sql_if_exists"] = 1
+    return tuple(sorted(found.items()))
+
+
+def is_mariadb(server_version: str) -> bool:
+    """Whether a server with this version string is a MariaDB."""
+    return "mariadb" in server_version.lower()
+
+
+def fraction_of(variables: Mapping[int, bytes]) -> int:
+    """Return the microseconds of the statement's time, 0 if the event has none."""
+    return int.from_bytes(variables.get(FRACTION, variables.get(MICROSECONDS, b"")), "little")
+
+
+def collations_of(variables: Mapping[int, bytes]) -> tuple[int, ...]:
+    """Return the numbers of `character_set_collations` (MariaDB 11.3) and `default_collation_for_utf8mb4` (MySQL 8).
+
+    A character set that a statement names without a collation has one of them. MariaDB's event contains pairs of
+    numbers: the default collation that is compiled into the server, and the collation that the session uses instead.
+    """
+    pairs = _numbers(variables.get(COLLATIONS, b"\0")[1:])
+    return (*pairs[1::2], *_numbers(variables.get(DEFAULT_UTF8MB4, b"")))
+
+
+def _numbers(data: bytes) -> tuple[int, ...]:
+    return tuple(int.from_bytes(data[at : at + 2], "little") for at in range(0, len(data), 2))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    # MariaDB may report 5.5.5-10.11.6-MariaDB, for compatibility with old replicas.
+    numbers = re.findall(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, numbers[-1])) if numbers else ()
+
+
+# --- events ---
 
 MAGIC = b"\xfebin"
 HEADER = 19
@@ -424,3 +499,76 @@ def inflate(data: bytes, place: str) -> bytes:
         return unzipped(data[1 + count :], size)
     except ValueError as error:
         raise DamagedEvent(place, str(error)) from error
+
+
+# --- checksums of a range ---
+
+Words = npt.NDArray[np.uint32]
+RESIDUE = crc32(bytes(4) + crc32(bytes(4)).to_bytes(4, "little"))
+"""The CRC32 of any bytes that are followed by their own CRC32."""
+STEP_BITS = 12
+STEP = 1 << STEP_BITS
+
+
+def are_whole(data: bytes | memoryview, ends: npt.NDArray[np.int64]) -> bool:
+    """Whether the CRC32 at the end of every event is correct; `ends` are the offsets after the events."""
+    return crc32(data) == _expected(ends)
+
+
+def _expected(ends: npt.NDArray[np.int64]) -> int:
+    remaining = ends[-1] - ends[:-1]
+    if not len(remaining):
+        return RESIDUE
+    moved, (first, second, third, fourth) = _moved(), _step()
+    steps = remaining >> STEP_BITS
+    borders = np.append(True, steps[1:] != steps[:-1]).nonzero()[0]
+    sums = np.bitwise_xor.reduceat(moved[remaining & (STEP - 1)], borders).tolist()
+    register, at = 0, int(steps[0])
+    for step, part in zip(steps[borders].tolist(), sums, strict=True):
+        for _ in range(at - step):
+            register = (
+                first[register & 255]
+                ^ second[register >> 8 & 255]
+                ^ third[register >> 16 & 255]
+                ^ fourth[register >> 24]
+            )
+        register, at = register ^ part, step
+    for _ in range(at):
+        register = (
+            first[register & 255] ^ second[register >> 8 & 255] ^ third[register >> 16 & 255] ^ fourth[register >> 24]
+        )
+    return RESIDUE ^ register
+
+
+@cache
+def _byte() -> Words:
+    """Return the effect of one zero byte on a register, by the register's lowest byte."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1).astype(np.uint32)
+    return table
+
+
+@cache
+def _moved() -> Words:
+    """Return, for 0 to 4095 further bytes, the difference between a fresh register and one after an intact event."""
+    found, table = [RESIDUE], _byte().tolist()
+    for _ in range(STEP - 1):
+        found.append(found[-1] >> 8 ^ table[found[-1] & 255])
+    return np.array(found, np.uint32)
+
+
+@cache
+def _step() -> tuple[list[int], ...]:
+    """Return the tables of the map for 4096 bytes, one per byte of the register: the one-byte map squared 12 times."""
+    digits = np.arange(256, dtype=np.uint32)
+    tables = np.stack([digits << np.uint32(8 * place) for place in range(4)])
+    tables = tables >> np.uint32(8) ^ _byte()[tables & 255]
+    for _ in range(STEP_BITS):
+        tables = (
+            tables[0][tables & 255]
+            ^ tables[1][tables >> 8 & 255]
+            ^ tables[2][tables >> 16 & 255]
+            ^ tables[3][tables >> 24]
+        )
+    return tuple(table.tolist() for table in tables)

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from unshard.binlog.binding import bind_structure
-from unshard.binlog.decoder import Origin, decode_range, opened
+from unshard.binlog.decoder import RangeOrigin, bind_structure, decode_range, opened
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, EventType, Frame, admit, walk, write_frame
 from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
@@ -31,15 +30,15 @@ BEYOND = 1 << 62
 """After every position of a binlog file."""
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Positions of a binlog file, `until` included."""
 
     after: int = -1
     until: int = BEYOND
 
 
-WHOLE = Span()
-NOWHERE = Origin()
+WHOLE = RowSpan()
+NOWHERE = RangeOrigin()
 RAW = pa.schema(
     [
         ("table_schema", pa.string()),
@@ -123,8 +122,8 @@ def extract(
     data: Buffer,
     checksum: bool,
     table: TableId,
-    span: Span = WHOLE,
-    origin: Origin = NOWHERE,
+    span: RowSpan = WHOLE,
+    origin: RangeOrigin = NOWHERE,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the table's row events of transactions that end within `span`, one piece per batch.
@@ -154,7 +153,7 @@ def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
     """Yield the rows of an extract, as `decode_range` does."""
     for piece in _pieces(batches):
         table = TableId(piece["table_schema"], piece["table_name"])
-        origin = Origin(source, piece["file"])
+        origin = RangeOrigin(source, piece["file"])
         for _, batch in decode_range(piece["events"], False, {table: schema}, origin=origin):
             yield batch
 
@@ -162,7 +161,7 @@ def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
 def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> str:
     """Return why the rows' TABLE_MAPs contradict that structure; empty if they do not."""
     for piece in _pieces(batches):
-        shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
+        shard = RangeOrigin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
         for offset, frame in walk(piece["maps"], False, piece["file"]):
             body = piece["maps"][offset + HEADER : offset + frame.size]
             if why := _misfit(body, schema, shard, f"{piece['file']}:{frame.end}"):
@@ -196,7 +195,7 @@ def misfits(
     checksum: bool,
     wanted: Mapping[TableId, TableSchema],
     starts: Mapping[TableId, int],
-    origin: Origin = NOWHERE,
+    origin: RangeOrigin = NOWHERE,
 ) -> Iterator[Misfit]:
     """Yield the first contradiction of each wanted table in a range that `decode_range` has refused."""
     events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))

@@ -13,25 +13,168 @@ rows, because its BEFORE images are whole.
 If a MariaDB REPLACE replaces a row, the server logs an UPDATE of the columns that the statement names, although it sets
 the others to their defaults. The row event does not show this. So such rows are refused if the annotated statement is a
 REPLACE.
+
+**Defaults** that an INSERT gives to columns missing from its row image come from the tracked structure.
+Servers log columns that the statement names, AUTO_INCREMENT, and all computed defaults. A missing column therefore has
+a constant default or NULL. Under a permissive sql_mode, a column without default has the zero of its type. If the
+canonical value of a default is not certain, there is no result, and the caller refuses the row.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from unshard.binlog.defaults import default_of
 from unshard.binlog.events import EXTRA_ROWS, INSERTS, ROWS, UPDATES, Buffer, EventType, Frame
-from unshard.binlog.metadata import packed
 from unshard.binlog.rowcode import Finish, codes_of, read_once
-from unshard.binlog.tablemap import Field
+from unshard.binlog.tablemap import PhysicalField, packed
 from unshard.binlog.transactions import STATEMENT_ENDS
+from unshard.binlog.values import float_text
 from unshard.core.model import Column, TableSchema
-from unshard.core.sql.literals import INTEGERS
+from unshard.core.rows.missingcolumns import implicit_value
+from unshard.core.sql.charsets import encode
+from unshard.core.sql.literals import INTEGERS, TEXTS
 from unshard.errors.rows import DefaultUnknown, PartialRowImage
+
+# --- defaults ---
+
+_QUOTED = re.compile(r"'(?:[^'\\]|''|\\[\\0nr])*'")
+_ESCAPED = re.compile(r"''|\\.")
+_MEANT = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
+"""Escapes that SHOW CREATE TABLE prints, and their characters."""
+_BITS = re.compile(r"b'([01]+)'")
+_NEVER = "0000-00-00 00:00:00"
+_FORMS = {
+    "date": r"\d{4}-\d\d-\d\d",
+    "datetime": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
+    "time": r"-?\d{2,3}:\d\d:\d\d",
+    "timestamp": _NEVER,
+    "year": r"\d{4}",
+}
+_BLOBS = frozenset(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The value of an omitted column."""
+
+    value: bytes | None
+
+
+def default_of(column: Column, structure: TableSchema) -> Default | None:
+    """Return the default of a column as its canonical value; None if that is not certain."""
+    text = column.default
+    if text is None or text.upper() == "NULL":
+        return Default(None) if column.nullable else _zero(column)
+    read = _READERS.get(column.data_type) or (_label if column.data_type in TEXTS else None)
+    try:
+        value = read(column, _shown(column, text, structure)) if read else None
+    except (ValueError, InvalidOperation):
+        return None
+    return None if value is None else Default(value)
+
+
+def _zero(column: Column) -> Default | None:
+    if column.data_type == "bit":
+        return Default(bytes((_numbers(column)[0] + 7) // 8))
+    if column.data_type == "set":
+        return Default(b"")
+    value = implicit_value(column)
+    if value is not None and "zerofill" in column.column_type:
+        return None
+    return None if value is None else Default(value)
+
+
+def _shown(column: Column, text: str, structure: TableSchema) -> str:
+    """Return the default as SHOW CREATE TABLE prints it; MySQL's information_schema has texts without their quotes."""
+    name = column.name.replace("`", "``")
+    line = next((line for line in structure.create_sql.splitlines() if line.startswith(f"  `{name}` ")), "")
+    quoted = "'" + text.replace("'", "''") + "'"
+    return quoted if f"DEFAULT {quoted}" in line else text
+
+
+def _integer(column: Column, text: str) -> bytes | None:
+    number = int(_inside(text))
+    width = _numbers(column)[0] if "zerofill" in column.column_type else 0
+    return b"%0*d" % (width, number)
+
+
+def _decimal(column: Column, text: str) -> bytes | None:
+    if "zerofill" in column.column_type:
+        return None
+    scale = (*_numbers(column), 0, 0)[1]
+    return format(Decimal(_inside(text)).quantize(Decimal(1).scaleb(-scale)), "f").encode()
+
+
+def _float(code: str) -> Callable[[Column, str], bytes | None]:
+    def read(column: Column, text: str) -> bytes | None:
+        if column.column_type not in ("float", "double"):
+            return None
+        return float_text(code, None)(struct.pack(code, float(_inside(text))), 0)
+
+    return read
+
+
+def _temporal(column: Column, text: str) -> bytes | None:
+    """Return the default of a TIMESTAMP only if it is zero; others are printed in the session's time zone."""
+    whole, _, fraction = _inside(text).partition(".")
+    digits = 0 if column.data_type in ("date", "year") else (*_numbers(column), 0)[0]
+    if not re.fullmatch(_FORMS[column.data_type], whole) or len(fraction) > digits:
+        return None
+    return (whole + ("." + fraction.ljust(digits, "0") if digits else "")).encode()
+
+
+def _label(column: Column, text: str) -> bytes | None:
+    value = _text(text)
+    if value is None or (column.data_type == "char" and value.endswith(" ")):
+        return None
+    return encode(value, str(column.charset))
+
+
+def _binary(column: Column, text: str) -> bytes | None:
+    value = _text(text)
+    if value is None or not value.isascii():
+        return None
+    return value.encode().ljust(_numbers(column)[0] if column.data_type == "binary" else 0, b"\0")
+
+
+def _bit(column: Column, text: str) -> bytes | None:
+    found = _BITS.fullmatch(text)
+    return int(found[1], 2).to_bytes((_numbers(column)[0] + 7) // 8, "big") if found else None
+
+
+def _text(text: str) -> str | None:
+    return _ESCAPED.sub(lambda found: _MEANT[found[0]], text[1:-1]) if _QUOTED.fullmatch(text) else None
+
+
+def _inside(text: str) -> str:
+    """Remove the quotes around numbers and times, which some servers and versions print."""
+    return text[1:-1] if _QUOTED.fullmatch(text) else text
+
+
+def _numbers(column: Column) -> tuple[int, ...]:
+    found = re.match(r"[a-z]+\((\d+)(?:,(\d+))?\)", column.column_type)
+    return tuple(int(part) for part in found.groups() if part) if found else ()
+
+
+_READERS: dict[str, Callable[[Column, str], bytes | None]] = {
+    **dict.fromkeys(INTEGERS, _integer),
+    "decimal": _decimal,
+    "float": _float("<f"),
+    "double": _float("<d"),
+    **dict.fromkeys(_FORMS, _temporal),
+    "binary": _binary,
+    **dict.fromkeys(_BLOBS, _binary),
+    "bit": _bit,
+}
+
+
+# --- row images ---
 
 PRESENT = "_present"
 Bits = tuple[int, ...]
@@ -85,12 +228,11 @@ class Annotated:
 class Sparse:
     """Reads rows of one structure whose images omit columns."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[PhysicalField, ...]
     structure: TableSchema
     shard: str
 
-    def read(self, data: bytes, kind: int, present: Bits, place: str) -> "Cells":
-        """Return the rows of one event."""
+    def read(self, data: bytes, kind: int, present: Bits, place: str) -> "SparseCells":
         if kind == EventType.PARTIAL_UPDATE_ROWS:
             raise PartialRowImage(self.shard, place, "and contain changes of JSON values instead of the values")
         if not all(present):
@@ -121,17 +263,17 @@ class Sparse:
                 place += bits >> number & 1
         return found
 
-    def _known(self, bits: int, rows: list[tuple[Any, ...]]) -> "Cells":
+    def _known(self, bits: int, rows: list[tuple[Any, ...]]) -> "SparseCells":
         places, cells = self._places(bits), list(zip(*rows, strict=True))
         columns = [[None] * len(rows) if place is None else list(cells[place]) for place in places]
-        return Cells(columns, [mask_of(places)] * len(rows))
+        return SparseCells(columns, [mask_of(places)] * len(rows))
 
-    def _whole(self, bits: int, rows: list[tuple[Any, ...]], place: str) -> "Cells":
+    def _whole(self, bits: int, rows: list[tuple[Any, ...]], place: str) -> "SparseCells":
         known = self._known(bits, rows)
         for number, at in enumerate(self._places(bits)):
             if at is None:
                 known.columns[number] = [self._default(self.structure.written[number], place)] * len(rows)
-        return Cells(known.columns, [None] * len(rows))
+        return SparseCells(known.columns, [None] * len(rows))
 
     def _default(self, column: Column, place: str) -> Any:
         found = default_of(column, self.structure)
@@ -139,7 +281,7 @@ class Sparse:
             raise DefaultUnknown(self.shard, column.name, place, column.default or "none")
         return _as_read(column, found.value)
 
-    def _updated(self, present: Bits, images: list[list[tuple[Any, ...]]]) -> "Cells":
+    def _updated(self, present: Bits, images: list[list[tuple[Any, ...]]]) -> "SparseCells":
         """Interleave the two images of each UPDATE; an AFTER image gets the values that only BEFORE has."""
         before, after = self._known(present[0], images[0]), self._known(present[1], images[1])
         first, second = self._places(present[0]), self._places(present[1])
@@ -149,17 +291,17 @@ class Sparse:
                 after.columns[number] = before.columns[number]
             joined.append(first[number] if at is None else at)
         columns = [_alternating(*both) for both in zip(before.columns, after.columns, strict=True)]
-        return Cells(columns, _alternating(before.masks, [mask_of(joined)] * len(after.masks)))
+        return SparseCells(columns, _alternating(before.masks, [mask_of(joined)] * len(after.masks)))
 
 
 @dataclass(slots=True)
-class Cells:
+class SparseCells:
     """Values of the written columns as the generated readers return them, and which columns each row has."""
 
     columns: list[list[Any]]
     masks: list[bytes | None]
 
-    def add(self, other: "Cells") -> "Cells":
+    def add(self, other: "SparseCells") -> "SparseCells":
         """Append other rows, and return self."""
         for mine, more in zip(self.columns, other.columns, strict=True):
             mine.extend(more)
@@ -199,7 +341,7 @@ def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
 
 
 @lru_cache(1024)
-def _part(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
+def _part(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
     """Return the reader of an image that has only the columns in `bits`."""
     chosen = [number for number in range(len(columns)) if bits >> number & 1]
     codes = codes_of(fields, columns, shard)

@@ -6,7 +6,7 @@ They count only if the task's session of the target has `foreign_key_checks: 1`.
 import contextlib
 from collections.abc import Collection
 
-from unshard.adapters import foreignkeys, mysql
+from unshard.adapters import mysql, structures
 from unshard.core.model import TableId
 from unshard.core.structures.foreignkeys import ForeignKey, routed
 from unshard.units.work import Work
@@ -17,7 +17,7 @@ def enforced_keys(work: Work, targets: Collection[TableId]) -> tuple[ForeignKey,
     if not work.task.checks_foreign_keys or not targets:
         return ()
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
-        return foreignkeys.read_foreign_keys(connection, targets)
+        return structures.read_foreign_keys(connection, targets)
 
 
 def keys_of_shards(work: Work, source: str, shards: Collection[TableId]) -> tuple[ForeignKey, ...]:
@@ -25,6 +25,6 @@ def keys_of_shards(work: Work, source: str, shards: Collection[TableId]) -> tupl
     if not work.task.checks_foreign_keys:
         return ()
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        found = foreignkeys.read_foreign_keys(connection, shards)
+        found = structures.read_foreign_keys(connection, shards)
     target_of = work.task.instance(source).routing.target_of
     return routed((key for key in found if key.child in shards), target_of)[0]

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import BucketPlace, RelayStore
+from unshard.adapters.relayfiles import BucketPlace, RelayStore
+from unshard.adapters.structures import PresentStructures
 from unshard.adapters.target import Writer, tried_writer
-from unshard.adapters.targetstructures import PresentStructures
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing

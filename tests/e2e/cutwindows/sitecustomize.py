@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.target import Committed, Fence, Slice, Slices, Writer, apply_slices, steps
+from unshard.adapters.target import Committed, Fence, Slice, Slices, Writer, apply_slices, fencesteps
 from unshard.units.window import slices as windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
-BOUNDS = steps.Bounds(rows=40, bytes=1 << 20, appliers=1)
+BOUNDS = fencesteps.Bounds(rows=40, bytes=1 << 20, appliers=1)
 
 
 def line(fence: Fence, number: int, what: str) -> None:
@@ -47,14 +47,14 @@ def into_slices() -> None:
 
 
 def into_steps() -> None:
-    mark = steps.mark
+    mark = fencesteps.mark
 
-    def observed(connection: Any, fence: Fence, step: steps.Step) -> bool:
+    def observed(connection: Any, fence: Fence, step: fencesteps.FenceStep) -> bool:
         line(fence, step.number, "step")
         return mark(connection, fence, step)
 
-    steps.INNODB = steps.STATEMENTS = BOUNDS
-    steps.mark = observed
+    fencesteps.INNODB = fencesteps.STATEMENTS = BOUNDS
+    fencesteps.mark = observed
 
 
 {"slices": into_slices, "steps": into_steps}[os.environ["UNSHARD_KILLS_CUT"]]()

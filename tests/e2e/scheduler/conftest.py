@@ -14,7 +14,7 @@ from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import SECONDS
 from unshard_demo.airflow import Airflow, as_variables, running_airflow
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 SPARK = {"spark_connection": LIVE, "bulk_connection": LIVE}
 RARELY = "0 3 * * *"

@@ -7,8 +7,8 @@ import pytest
 
 from tests.binlogs import SOURCE, end_of, schema_of
 from tests.suite.portions import portion
-from unshard.adapters.relay import RelayStore
-from unshard.binlog.decoder import Origin, decode_range
+from unshard.adapters.relayfiles import RelayStore
+from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, read_frame
 from unshard.binlog.transactions import STATEMENT_ENDS
 from unshard.core.model import TableId
@@ -60,7 +60,9 @@ def with_checksums(data: bytearray) -> bytes:
 
 def rows_of(data: bytes, wanted) -> list[dict]:
     return [
-        row for _, batch in decode_range(data, True, wanted, {}, Origin(SOURCE, "f", 4)) for row in batch.to_pylist()
+        row
+        for _, batch in decode_range(data, True, wanted, {}, RangeOrigin(SOURCE, "f", 4))
+        for row in batch.to_pylist()
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cutting import bound_transactions
 from tests.livetask import living
-from unshard.adapters.target import steps
+from unshard.adapters.target import fencesteps
 from unshard.errors.rows import ChangedRowMissing, MovedRowUnknown
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -192,7 +192,7 @@ def test_steps_of_rows_that_lack_columns(source_1, target, unique, tmp_path, mon
     """If there are more changes than one transaction allows, they are cut by key; if keys move, all are one
     transaction.
     """
-    bound_transactions(monkeypatch, steps.Bounds(10, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(10, 1 << 20, 1))
     with one_shard(source_1, target, unique, tmp_path, window_bytes=1 << 20) as (task, session):
         source_1.run(f"INSERT INTO {unique}.t_1 SELECT seq, seq, 'x' FROM {unique}.seq_10_to_99")
         task.run()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.binlogs import SOURCE, end_of, end_xa
 from tests.livetask import LiveTask, living
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.errors.full import TransactionsPrepared
 from unshard.errors.relay import PreparedUnseen
 from unshard.units.full.snapshot import take_snapshot

@@ -34,7 +34,7 @@ from unshard.units.ddl.scene import LockView
 from unshard.units.task.run import Outcome, Until, run
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 

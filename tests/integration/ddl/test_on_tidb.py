@@ -9,7 +9,7 @@ import pytest
 from tests.livetask import LiveTask, living
 from unshard.adapters.mysql import assume_session, connect, create_as_shown, query, table_name
 from unshard.adapters.structures import read_schema
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement

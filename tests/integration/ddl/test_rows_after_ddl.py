@@ -9,8 +9,8 @@ import pytest
 from unshard.adapters.mysql import connect, connect_raw, query
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Mode, open_session, tried_writer
-from unshard.adapters.target.rendering.lines import lines_of
-from unshard.adapters.target.sending.load import blank_rows, load_rendered
+from unshard.adapters.target.rendering import lines_of
+from unshard.adapters.target.sending import blank_rows, load_rendered
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors import UnshardError

@@ -11,9 +11,9 @@ import pytest
 from tests.binlogs import SOURCE, end_of, schema_of
 from unshard.adapters.meta import Meta
 from unshard.adapters.mysql import connect, query
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_defaults
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import read as read_ddl
 from unshard.core.ddl.statement import retarget

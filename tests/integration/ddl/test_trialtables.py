@@ -13,10 +13,10 @@ import pytest
 
 from tests.tidbsettings import is_tidb
 from tests.versions import MYSQL
-from unshard.adapters import trialtables
+from unshard.adapters import targetddl
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, mode_names
@@ -267,10 +267,10 @@ def test_tables_of_dead_processes_are_swept(
     target: MariaDb, connection, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the server sets the time of a table, so that limit is moved to an hour from now; a name has its own time."""
-    later = trialtables.OLD.replace("NOW() -", "NOW() +")
-    assert later != trialtables.OLD
-    monkeypatch.setattr(trialtables, "OLD", later)
-    young = trialtables.trial_table("").name
+    later = targetddl.OLD.replace("NOW() -", "NOW() +")
+    assert later != targetddl.OLD
+    monkeypatch.setattr(targetddl, "OLD", later)
+    young = targetddl.trial_table("").name
     for name in ("_shadow_1_old", "_shadow_2_`old", "xshadow_1", "shadow", young):
         query(connection, f"CREATE TABLE {table_name(TableId(f'{schema}_meta', name))} (a INT)")
     query(connection, f"CREATE TABLE {schema}.a (a INT)")

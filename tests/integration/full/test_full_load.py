@@ -35,7 +35,7 @@ from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 SEQ = "mysql.seq_1_to_"
@@ -282,7 +282,7 @@ def test_a_killed_dump_and_load_go_on_where_they_were(full: Full, monkeypatch: p
         progress = []
         steps = {
             "unshard.units.full.loadchunks._write": 2,
-            "unshard.adapters.target.chunk.progress.mark_loaded": 1,
+            "unshard.adapters.target.chunkprogress.mark_loaded": 1,
             "unshard.units.full.load.load_one_batch": 1,
         }
         for step, count in steps.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pymysql.connections import Connection
 
-from unshard.adapters.target import Writer, open_session, retrying, trial, tried_writer
+from unshard.adapters.target import Writer, open_session, session, tried_writer, writetrial
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData
 from unshard.errors.source import ServerUnreachable
@@ -79,7 +79,7 @@ def test_another_server_behind_the_address_gets_statements(mariadb_target: Maria
 
 
 def test_a_server_that_is_not_there_is_a_coded_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(session, "FIRST_PAUSE", 0.001)
     with pytest.raises(ServerUnreachable):
         tried_writer(Server("127.0.0.1", free_port(), "u", "p"), "meta")
 
@@ -88,7 +88,7 @@ def test_a_connection_that_is_lost_after_the_rows_is_tried_again(
     mariadb_target: MariaDb, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mariadb_target.run(f"CREATE DATABASE {unique}")
-    load, lost = trial._load, []
+    load, lost = writetrial._load, []
 
     def cut_off(connection: Connection, name: str, row: str) -> int:
         loaded = load(connection, name, row)
@@ -97,7 +97,7 @@ def test_a_connection_that_is_lost_after_the_rows_is_tried_again(
             mariadb_target.run(f"KILL {lost[0]}")
         return loaded
 
-    monkeypatch.setattr(trial, "_load", cut_off)
+    monkeypatch.setattr(writetrial, "_load", cut_off)
     assert tried_writer(mariadb_target.server, unique).load_data is LoadData.TRANSACTIONAL and lost
     mariadb_target.run(f"DROP DATABASE {unique}")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unshard.adapters import mysql, snapshot
-from unshard.adapters.relay import RelayStore
-from unshard.adapters.snapshot import Moment, begin_snapshot, lock_table
+from unshard.adapters import mysql, upstream
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
+from unshard.adapters.upstream import SnapshotMoment, begin_snapshot, lock_table
 from unshard.binlog.decoder import decode_range
 from unshard.core.model import Location, TableId
 from unshard.units.relay.pull import pull
@@ -22,12 +22,12 @@ LOOKS = 40
 TABLE = TableId("d", "many")
 
 
-def locked(connection, source: str) -> Moment:
+def locked(connection, source: str) -> SnapshotMoment:
     mysql.query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    return snapshot._under_lock(connection, source)
+    return upstream._under_lock(connection, source)
 
 
-def table_locked(connection, source: str) -> Moment:
+def table_locked(connection, source: str) -> SnapshotMoment:
     return lock_table(connection, source, TABLE)
 
 
@@ -43,7 +43,7 @@ CASES = [(begin_snapshot, "InnoDB"), (locked, "InnoDB"), (table_locked, "InnoDB"
 
 @pytest.mark.parametrize(("begin", "engine"), CASES)
 def test_a_snapshot_and_its_location_agree(
-    upstream_server: MariaDb, tmp_path: Path, begin: Callable[[object, str], Moment], engine: str
+    upstream_server: MariaDb, tmp_path: Path, begin: Callable[[object, str], SnapshotMoment], engine: str
 ) -> None:
     table, done = TABLE, threading.Event()
     upstream_server.run(f"CREATE TABLE {table} (v INT) ENGINE={engine}")

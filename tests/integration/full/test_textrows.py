@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 
 from tests import alltypes
 from unshard.adapters import mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.binlog.decoder import decode_range

@@ -11,7 +11,7 @@ import yaml
 
 from tests.dying import DIED, Point, run_until_death
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.adapters import mysql, namedlocks
+from unshard.adapters import mysql, serverstate
 from unshard.core.model import TableId
 from unshard.operate.command import Skip
 from unshard.operate.issuing import give
@@ -141,11 +141,11 @@ def test_the_next_attempt_waits_for_a_statement_that_still_runs(task: JoinedTask
     die(task, "after the intent, before a statement")
     target = TableId(f"{task.name}_to", "t")
     with contextlib.closing(mysql.connect(task.work().target)) as session:
-        assert namedlocks.take(session, _guard_of(target), 5)
+        assert serverstate.take_lock(session, _guard_of(target), 5)
         waiting = threading.Thread(target=task.coordinate)
         waiting.start()
         mysql.query(session, f"ALTER TABLE {target} ADD COLUMN c INT DEFAULT 7")
-        namedlocks.release(session, _guard_of(target))
+        serverstate.release_lock(session, _guard_of(target))
         waiting.join()
     task.run()
     assert task.joined("t")[0].change is None

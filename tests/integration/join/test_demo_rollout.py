@@ -15,8 +15,8 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.run import run
 from unshard.units.work import open_work
 from unshard_demo import shop, stage
-from unshard_demo.rollout import Rollout
 from unshard_demo.servers import MariaDb
+from unshard_demo.story import Rollout
 
 pytestmark = [
     pytest.mark.integration,
@@ -77,7 +77,7 @@ def sharded(source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Pat
 
 
 @contextlib.contextmanager
-def load(writers: Sequence[shop.Writer]) -> Iterator[None]:
+def load(writers: Sequence[shop.ShopWriter]) -> Iterator[None]:
     for writer in writers:
         writer.start()
     try:

@@ -13,7 +13,7 @@ from tests.integration.relay.test_relay import pull_at_once
 from tests.lifetask import living
 from tests.webhdfs import CUT, Hdfs, untroubled
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import BucketPlace, RelayStore
+from unshard.adapters.relayfiles import BucketPlace, RelayStore
 from unshard.errors import UnshardError
 from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged

@@ -15,8 +15,7 @@ from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, p
 from tests.integration.relay.test_relay import pull_at_once, room
 from tests.lifetask import LifeTask, living
 from tests.s3server import BUCKET, S3, untroubled
-from unshard.adapters.relay import BucketPlace, RelayStore
-from unshard.adapters.relay.index import read_index
+from unshard.adapters.relayfiles import BucketPlace, RelayStore, read_index
 from unshard.core.model import ObjectAccess
 from unshard.core.relay.chain import chain
 from unshard.errors.meta import StorageFailed
@@ -130,7 +129,7 @@ def test_scratch_space_that_ends_and_a_store_that_refuses(upstream_server: Maria
 
 PULLER = """
 import sys
-from unshard.adapters.relay import BucketPlace, RelayStore
+from unshard.adapters.relayfiles import BucketPlace, RelayStore
 from unshard.core.model import Location, ObjectAccess, Server
 from unshard.units.relay.pull import pull
 host, port, user, password, uri, key, secret, endpoint = sys.argv[1:]

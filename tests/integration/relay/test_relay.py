@@ -23,7 +23,7 @@ from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of
 from tests.disk import room
 from tests.suite.portions import portion
 from unshard.adapters.binlogstream import LiveDump
-from unshard.adapters.relay import TEMPORARY, RelayStore
+from unshard.adapters.relayfiles import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
 from unshard.binlog.runs import Run
@@ -280,7 +280,7 @@ def test_large_transactions_and_large_events(server_folder, tmp_path):
 PULLER = """
 import sys
 from pathlib import Path
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.core.model import Location, Server
 from unshard.units.relay.pull import LivePull, pull
 host, port, user, password, folder = sys.argv[1:]

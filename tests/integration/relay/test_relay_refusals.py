@@ -3,7 +3,7 @@
 import pytest
 
 from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, purge
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.errors.relay import (
     BinlogOff,
     BinlogPurged,

@@ -10,7 +10,7 @@ import pytest
 from tests.cutting import LOOKUP, bound_transactions, cut_at_commit, interrupted_at, waiting_sessions
 from tests.integration.rows.test_target_apply import TABLES, Change, Target, _until, insert, make
 from unshard.adapters.target import Applied
-from unshard.adapters.target.steps import Bounds
+from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut

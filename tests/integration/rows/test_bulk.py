@@ -11,7 +11,7 @@ from tests.integration.rows.test_target_load import TYPES
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Loaded, Mode, load_lines, open_session, tried_writer
-from unshard.adapters.target.rendering.parameters import TYPES as PARAMETERS
+from unshard.adapters.target.rendering import TYPES as PARAMETERS
 from unshard.core.model import TableId
 from unshard.core.rows.writepath import LoadData, WritePath
 from unshard.errors.rows import RowRefused

@@ -13,7 +13,7 @@ from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from tests.taskfile import Settings, schemas, write_task
 from unshard.adapters.meta.loadrecords import Chunks
-from unshard.adapters.target.chunk import progress
+from unshard.adapters.target import chunkprogress
 from unshard.cli import main
 from unshard.config import load_task
 from unshard.core.rows.collision import CollisionState, Found, RecordedCollision
@@ -347,7 +347,7 @@ def test_a_load_that_is_killed_in_the_transaction_of_a_mending_takes_nothing_out
     collide(full)
     full.sources["s1"].run(f"DELETE FROM {full.name}.t_1 WHERE id = 9")
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "mark_dumped", lambda *_: (_ for _ in ()).throw(Died()))
+        patch.setattr(chunkprogress, "mark_dumped", lambda *_: (_ for _ in ()).throw(Died()))
         with pytest.raises(Died):
             full.step(load, "s2")
     assert full.target.run(f"SELECT COUNT(*) FROM {full.name}_to.t WHERE v = 1") == [(1,)]

@@ -17,7 +17,7 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.on_statements, pytest.mark.on_tidb]
 COLUMNS = {"t": "id INT PRIMARY KEY, v VARCHAR(9)", "bag": "id INT, v VARCHAR(9)"}
 FENCE = "unshard.adapters.target.apply:raise_fence"
-CHUNK = "unshard.adapters.target.chunk.progress:mark_loaded"
+CHUNK = "unshard.adapters.target.chunkprogress:mark_loaded"
 
 
 def test_a_window_dies_between_the_rows_and_the_fence(

@@ -12,7 +12,7 @@ from tests.dying import Died, died
 from tests.livetask import LiveTask, living
 from tests.tidbsettings import takes_load_data
 from unshard.adapters.meta.windowrecords import Windows
-from unshard.adapters.target import steps
+from unshard.adapters.target import fencesteps
 from unshard.cli import main
 from unshard.core.rows.rowerrors import RowError
 from unshard.units.ddl import coordinate
@@ -123,7 +123,7 @@ def test_ddl_waits_behind_the_rows_of_a_stopped_target(task: LiveTask) -> None:
 
 def test_a_death_behind_the_stop_and_rows_that_were_written_in_part(task: LiveTask, monkeypatch) -> None:
     """The window is cut into transactions of two rows; the first is done when a row does not fit."""
-    bound_transactions(monkeypatch, steps.Bounds(2, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(2, 1 << 20, 1))
     for number in range(5):
         put(task, "s1", "a_1", number)
     task.run()
@@ -187,7 +187,7 @@ def test_rows_are_put_aside_if_the_task_says_so(task: LiveTask, capsys, monkeypa
     body["unshard"]["row-errors"] = "divert"
     task.path.write_text(yaml.safe_dump(body))
     task.restart()
-    bound_transactions(monkeypatch, steps.Bounds(3, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(3, 1 << 20, 1))
     for number in range(8):
         put(task, "s1", "a_1", number)
     task.run()

@@ -20,8 +20,7 @@ from tests.oracle import assert_union, columns_of, rows, union
 from tests.suite.portions import examples
 from tests.taskfile import Settings, schemas, write_task
 from tests.tidbsettings import is_tidb
-from unshard.adapters.target import deferredrows, steps
-from unshard.adapters.target.chunk import progress
+from unshard.adapters.target import chunkprogress, deferring, fencesteps
 from unshard.config import load_task
 from unshard.errors.full import LoadCollision
 from unshard.errors.rows import DeferredRowMissing
@@ -235,14 +234,14 @@ def test_values_that_move_while_chunks_are_read(stage: Stage, name: str, where: 
         stage.sources[source].run(f"USE {stage.name}", "SET sql_mode = ''", *some)
 
     stage.make(definition(name, stage.target))
-    bound_transactions(stage.patch, steps.Bounds(chance.choice([5, 1000]), 1 << 20, 1))
-    stage.patch.setattr(deferredrows, "AT_ONCE", 2)
+    bound_transactions(stage.patch, fencesteps.Bounds(chance.choice([5, 1000]), 1 << 20, 1))
+    stage.patch.setattr(deferring, "AT_ONCE", 2)
     stage.patch.setattr("unshard.units.full.load.in_order", lambda batches: shuffled(batches, chance))
     with stage.work() as work:
         stage.read(work, between)
         assert min(stage.chunks(work)) > 4
         for source in stage.sources:
-            for module, step in ((progress, "mark_loaded"), (loadchunks, "_write"), (loadchunks.mysql, "query")):
+            for module, step in ((chunkprogress, "mark_loaded"), (loadchunks, "_write"), (loadchunks.mysql, "query")):
                 with stage.patch.context() as patch, contextlib.suppress(Died):
                     patch.setattr(module, step, dying_after(chance.randint(2, 9), getattr(module, step)))
                     load(work, source)

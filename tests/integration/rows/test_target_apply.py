@@ -20,10 +20,10 @@ from tests.cutting import open_transactions, waiting_sessions
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.rows.lineage import ExecutedDdl
@@ -136,7 +136,7 @@ def batch_of(schema: TableSchema, changes: list[Change]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*numbers, *columns], names=["_op", "_seq", *(c.name for c in schema.written)])
 
 
-@pytest.fixture(params=Form, ids=lambda form: form.name.lower())
+@pytest.fixture(params=LineForm, ids=lambda form: form.name.lower())
 def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
     """Make tables whose rows are written in each form of lines that the target has."""
     meta_schema = f"{unique}_meta"
@@ -145,7 +145,7 @@ def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
     meta.migrate()
     meta.close()
     tried = tried_writer(target.server, meta_schema)
-    if request.param is Form.TEXT:
+    if request.param is LineForm.TEXT:
         tried = replace(tried, bulk=False)
     elif not tried.bulk:
         target.run(f"DROP DATABASE {unique}", f"DROP DATABASE {meta_schema}")

@@ -10,7 +10,7 @@ import pytest
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
-from unshard.adapters.target import Loaded, Mode, load_lines, open_session, retrying, tried_writer
+from unshard.adapters.target import Loaded, Mode, load_lines, open_session, session, tried_writer
 from unshard.core.model import TableId, TableSchema
 from unshard.errors import UnshardError
 from unshard.errors.rows import RowRefused
@@ -91,7 +91,7 @@ def _load(writer, table: TableId, rows, mode: Mode = Mode.PLAIN) -> Loaded:
             raise
         return loaded
 
-    return retrying.repeated(once)
+    return session.repeated(once)
 
 
 def _stored(target: servers.MariaDb, table: TableId, kind: str) -> list[object]:

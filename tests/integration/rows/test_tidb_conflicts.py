@@ -10,7 +10,7 @@ import pytest
 from tests.cutting import interrupted_at
 from tests.integration.rows.test_target_apply import TABLES, Change, Target, insert, make
 from unshard.adapters import mysql
-from unshard.adapters.target import retrying
+from unshard.adapters.target import session
 from unshard.core.rows.compaction import Op
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerBusy, TableMissing
@@ -34,7 +34,7 @@ def errors(monkeypatch: pytest.MonkeyPatch) -> list[UnshardError]:
         return error
 
     monkeypatch.setattr(mysql, "coded", coded)
-    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(session, "FIRST_PAUSE", 0.01)
     return found
 
 

@@ -27,7 +27,7 @@ from unshard.units.checks.precheck import precheck
 from unshard.units.task.run import run
 from unshard.units.validate.validate import validate
 from unshard.units.work import Work, open_work
-from unshard_demo import tidb
+from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.tidb]
@@ -66,7 +66,7 @@ def target(folder: Path) -> Iterator[MariaDb]:
     """Start TiDB and run the program of `tidb-init` there."""
     service = SERVICES["tidb-init"]
     program = ROOT / service["entrypoint"][1].removeprefix("/opt/unshard/")
-    with tidb.running(folder) as server:
+    with servers.running_tidb(folder) as server:
         given = {key: with_secrets(value) for key, value in service["environment"].items()}
         given |= {"TIDB_HOST": "127.0.0.1", "TIDB_PORT": str(server.port), "TIDB_ROOT_PASSWORD": server.password}
         for _ in range(2):  # the service runs at every `docker compose up`
@@ -114,8 +114,8 @@ class Deployment:
 @pytest.fixture(scope="module")
 def deployment(server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     MYSQL.need()
-    if not tidb.is_built():
-        pytest.skip(tidb.NOT_BUILT)
+    if not servers.is_tidb_built():
+        pytest.skip(servers.TIDB_NOT_BUILT)
     folder = tmp_path_factory.mktemp("compose")
     given = ROOT / "include/compose/tasks"
     (folder / "sources").mkdir()

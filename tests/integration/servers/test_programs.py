@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unshard_demo import guard, processes
+from unshard_demo import processes, programguard
 from unshard_demo.processes import LEAVE, Program
 
 pytestmark = pytest.mark.integration
@@ -53,7 +53,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 def test_what_is_left_running_goes_on(program: Program) -> None:
     line = json.dumps(asdict(program))
-    guard.main([line, LEAVE + "\n"])
+    programguard.main([line, LEAVE + "\n"])
     assert program.is_running
-    guard.main([line])
+    programguard.main([line])
     assert not program.members()

@@ -15,7 +15,7 @@ from tests.certificates import Authority, Pair
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import tried_writer
 from unshard.config import environment_connections, load_task, resolve
 from unshard.core.model import Location, Server
@@ -23,7 +23,7 @@ from unshard.errors import UnshardError
 from unshard.errors.config import CertificateInvalid
 from unshard.errors.source import AccessDenied, TlsFailed
 from unshard.units.relay import pull
-from unshard_demo import servers, tidb
+from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -67,9 +67,9 @@ def started(make: str, folder: Path, ours: Authority) -> Iterator[MariaDb]:
         with servers.running(folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401) as server:
             yield server
         return
-    if not tidb.is_built():
+    if not servers.is_tidb_built():
         pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
-    server = tidb.start(folder, security="\n".join(f'{name} = "{path}"' for name, path in files.items()))
+    server = servers.start_tidb(folder, security="\n".join(f'{name} = "{path}"' for name, path in files.items()))
     try:
         yield server
     finally:

@@ -9,7 +9,7 @@ from tests.binlogs import assert_equal_to_server, end_of, round_trip
 from tests.lifetask import LifeTask, living
 from tests.versions import MARIADB_NEW, MARIADB_OLD, MYSQL, VERSIONS, Version
 from unshard.adapters import mysql
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import keeps_pages
 from unshard.config import load_task
 from unshard.core.checks.items import Severity

@@ -24,8 +24,8 @@ from tests.lifetask import LifeTask, living
 from tests.livetask import LiveTask
 from tests.taskfile import route
 from unshard.adapters import mysql
-from unshard.adapters.target import lastwrites, steps
-from unshard.adapters.target.lastwrites import differences
+from unshard.adapters.target import fence, fencesteps
+from unshard.adapters.target.fence import differing_writes
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.meta import BackupOlder
 from unshard.units.relay.tasksource import pull_source
@@ -95,7 +95,7 @@ def assert_all_refused(task: LifeTask, *places: str) -> None:
 
 def differing(task: LifeTask | LiveTask, name: str) -> list[str]:
     with contextlib.closing(mysql.connect(task.target.server)) as connection:
-        return [str(each.error) for each in differences(connection, task.meta_schema, name)]
+        return [str(each.error) for each in differing_writes(connection, task.meta_schema, name)]
 
 
 # --- the three places, lost or older
@@ -377,12 +377,12 @@ def test_a_death_while_a_schema_is_dropped(
         copy.go()
         copy.up(f"DROP DATABASE {unique}")
         with monkeypatch.context() as patch:
-            patch.setattr(lastwrites, "_forgotten", _dying_behind(lastwrites._forgotten))
+            patch.setattr(fence, "_forgotten", _dying_behind(fence._forgotten))
             with pytest.raises(Died):
                 copy.run()
         for _ in range(2):
             with contextlib.closing(mysql.connect(target.server)) as connection:
-                assert differences(connection, f"{unique}_meta", "merge") == []
+                assert differing_writes(connection, f"{unique}_meta", "merge") == []
             copy.go()
         assert unique not in [name for (name,) in target.run("SHOW DATABASES")]
         source_1.run(
@@ -438,7 +438,7 @@ def test_a_part_of_a_large_window_counts(
     monkeypatch: pytest.MonkeyPatch, source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
 ) -> None:
     """Its fence is the same before and after; what differs is how many of its steps are done."""
-    bound_transactions(monkeypatch, steps.Bounds(20, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(20, 1 << 20, 1))
     made: dict[str, Any] = {"columns": {"t": f"{BAG}, PRIMARY KEY (id)"}, "numbers": {("s1", "t"): (1,)}}
     with livetask.living(unique, tmp_path, (source_1, target), ("t",), **made) as task:
         backups = backups_of(task)
@@ -446,7 +446,7 @@ def test_a_part_of_a_large_window_counts(
         task.pull("s1")
         for label in ("old", "now"):
             with monkeypatch.context() as patch:
-                patch.setattr(steps, "mark", dying_after(2, steps.mark))
+                patch.setattr(fencesteps, "mark", dying_after(2, fencesteps.mark))
                 with pytest.raises(Died):
                     task.window("s1")
             task.restart()

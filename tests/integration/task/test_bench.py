@@ -17,7 +17,7 @@ from tests.bench.memory import Peaks
 from tests.bench.settings import PLAIN, described
 from tests.bench.size import STEP, enough
 from tests.bench.workloads import Workload
-from unshard_demo import tidb
+from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,7 +30,7 @@ FLAT = (1.0, 1.0, 1.0, 3.0)
 def test_every_part_gives_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     markdown = tmp_path / "figures.md"
     found = main([*"dfghijklmno", *SMALL, "--out", str(tmp_path), "--page", str(markdown)])
-    assert {group.title[0] for group in found} == set("dfghijklmno" if tidb.is_built() else "dfghijklmo")
+    assert {group.title[0] for group in found} == set("dfghijklmno" if servers.is_tidb_built() else "dfghijklmo")
     shown, stored = markdown.read_text(), json.loads((tmp_path / "bench.json").read_text())
     printed = capsys.readouterr().out
     for group, one in zip(found, stored, strict=True):

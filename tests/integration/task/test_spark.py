@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from unshard.adapters import spark as sparks
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Writer
 from unshard.core.model import Location, Server
 from unshard.core.rows.compaction import Collisions
@@ -30,7 +30,7 @@ from unshard.units.rows.windowjob import WindowJob
 from unshard.units.window.spark import run_job
 from unshard_demo import processes
 from unshard_demo.servers import free_port
-from unshard_demo.spark import SparkConnect, running_spark
+from unshard_demo.sparkserver import SparkConnect, running_spark
 
 pytestmark = pytest.mark.spark
 # Executors know our package, not the tests.

@@ -7,8 +7,8 @@ import pytest
 from tests.cutting import bound_transactions
 from tests.dying import Died
 from tests.integration.window.test_foreign_keys import PLAIN, World, two, world
-from unshard.adapters.target import inorder, steps
-from unshard.adapters.target.steps import Bounds
+from unshard.adapters.target import applyinorder, fencesteps
+from unshard.adapters.target.fencesteps import Bounds
 from unshard.errors.source import ServerBusy
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
@@ -46,7 +46,7 @@ def done(world: World) -> list[tuple[object, ...]]:
 
 def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseException] = Died) -> None:
     """Let the process die at a COMMIT of rows in the order of the binlog."""
-    calls, commit = list[int](), inorder._Attempt.commit
+    calls, commit = list[int](), applyinorder._Attempts.commit
 
     def replacement(self: object, connection: object, written: object, reached: int) -> None:
         calls.append(reached)
@@ -58,7 +58,7 @@ def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseExce
             connection.query("COMMIT")  # type: ignore[attr-defined]
         raise error("target", "s", "the answer is lost") if error is ServerBusy else error
 
-    patch.setattr(inorder._Attempt, "commit", replacement)
+    patch.setattr(applyinorder._Attempts, "commit", replacement)
 
 
 @pytest.mark.on_tidb
@@ -71,8 +71,8 @@ def test_a_large_window_is_several_transactions(
     begin(world, safe=safe)
     bound_transactions(monkeypatch, bounds)
     advanced: list[int] = []
-    advance = steps.advance
-    monkeypatch.setattr(steps, "advance", lambda *given: advanced.append(given[3].images) or advance(*given))
+    advance = fencesteps.advance
+    monkeypatch.setattr(fencesteps, "advance", lambda *given: advanced.append(given[3].images) or advance(*given))
     world.change(*CHANGES)
     world.go()
     world.assert_same()

@@ -11,7 +11,7 @@ from tests.livetask import LiveTask
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schemas
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.events import StructureChange, parts_of, view_of
 from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import TableId, TableSchema

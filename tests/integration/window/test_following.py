@@ -17,9 +17,9 @@ import pytest
 
 from unshard.adapters import upstream
 from unshard.adapters.mysql import connect, identifier, query
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schemas
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
 from unshard.core.rules.eventfilter import EventFilter

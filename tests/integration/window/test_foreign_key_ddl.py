@@ -7,7 +7,7 @@ import pytest
 from tests.integration.window.test_foreign_keys import PLAIN, World, two, world
 from tests.taskfile import route
 from unshard.adapters import mysql
-from unshard.adapters.foreignkeys import read_foreign_keys
+from unshard.adapters.structures import read_foreign_keys
 from unshard.core.model import TableId
 
 pytestmark = pytest.mark.integration

@@ -11,8 +11,8 @@ from tests.dying import Died, died
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, make
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
-from unshard.adapters.target import apply, steps
-from unshard.adapters.target.steps import Bounds, StepKind
+from unshard.adapters.target import apply, fencesteps
+from unshard.adapters.target.fencesteps import Bounds, StepKind
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision
@@ -47,7 +47,9 @@ def left(target: Target) -> list[tuple[object, ...]]:
 def test_random_windows_in_many_transactions_end_in_the_union(make, small, name, bounds, monkeypatch):
     small(bounds)
     chance, marked = random.Random(f"{name}{bounds}"), []
-    monkeypatch.setattr(steps, "mark", lambda *given, mark=steps.mark: marked.append(given[2]) or mark(*given))
+    monkeypatch.setattr(
+        fencesteps, "mark", lambda *given, mark=fencesteps.mark: marked.append(given[2]) or mark(*given)
+    )
     target = make(TABLES[name])
     shops = {shard: Shop(name, target, shard, chance) for shard in target.shards}
     for _ in range(4):
@@ -102,7 +104,7 @@ def _die(patch: pytest.MonkeyPatch, number: int, when: str) -> None:
         if len(calls) < number:
             return once(*given)
         if when == "before":
-            patch.setattr(steps, "mark", died)
+            patch.setattr(fencesteps, "mark", died)
         once(*given)
         raise Died
 

@@ -15,7 +15,7 @@ from tests.livetask import LiveTask, living
 from tests.tidbsettings import takes_load_data
 from unshard.adapters.meta.suspensions import SuspendedTargets
 from unshard.adapters.meta.windowrecords import Windows
-from unshard.adapters.target import steps
+from unshard.adapters.target import fencesteps
 from unshard.cli import main
 from unshard.core.rows.collision import CollisionState
 from unshard.errors.rows import Collision
@@ -222,7 +222,7 @@ def test_a_collision_is_over_when_the_other_shard_gives_the_key_up(pair: LiveTas
 
 def test_a_collision_in_a_half_written_window_waits_with_its_source(pair: LiveTask, monkeypatch) -> None:
     """Repeated rows of a half-written window are written by REPLACE, so they must not replace another shard's row."""
-    bound_transactions(monkeypatch, steps.Bounds(2, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(2, 1 << 20, 1))
     pair.sources["s2"].run(f"INSERT INTO {pair.name}.a_3 VALUES (1, 'first')")
     pair.run()
     rows = "INSERT INTO {}.a_1 VALUES (1, 'x'), (2, 'x'), (3, 'x'), (4, 'x'), (5, 'x')"

@@ -9,7 +9,7 @@ import pytest
 from tests.tidbsettings import is_tidb
 from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.mysql import connect, query
-from unshard.adapters.targetstructures import PresentStructures
+from unshard.adapters.structures import PresentStructures
 from unshard.core.model import TableId
 from unshard.errors.source import StatementRefused
 from unshard_demo.servers import MariaDb
@@ -41,15 +41,15 @@ def connection_id(kept: ConnectionPool) -> int:
 def test_what_was_read_is_read_again_only_after_a_ddl(
     target: MariaDb, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unshard.adapters import targetstructures
+    from unshard.adapters import structures
 
     read: list[str] = []
 
-    def noted(connection, tables, original=targetstructures.read_schemas):
+    def noted(connection, tables, original=structures.read_schemas):
         read.extend(table.name for table in tables)
         return original(connection, tables)
 
-    monkeypatch.setattr(targetstructures, "read_schemas", noted)
+    monkeypatch.setattr(structures, "read_schemas", noted)
     table, gone = TableId(schema, "t"), TableId(schema, "none")
     view, nowhere = TableId(schema, "v"), TableId(f"{schema}_x", "t")
     target.run(CREATE.format(schema), f"CREATE VIEW {schema}.v AS SELECT 1 AS id")

@@ -14,7 +14,7 @@ from tests.openlocks import open_locks
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
 from unshard.adapters.meta.problemrecords import Reloads
-from unshard.adapters.target.chunk import reload as chunks
+from unshard.adapters.target import chunkprogress as chunks
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.reload import Reload

@@ -16,7 +16,7 @@ from tests.cutting import bound_transactions, cut_at_commit, open_transactions
 from tests.integration.rows.test_target_apply import _until
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta import windowrecords
-from unshard.adapters.target.steps import Bounds
+from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.window import pace
 from unshard.errors.relay import DamagedEvent
 from unshard.units.task.status import status

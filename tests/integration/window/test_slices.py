@@ -15,7 +15,7 @@ from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, ope
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
 from unshard.adapters.target import Applied, Committed, Fence, Slice, Slices, Writer, apply_slices
-from unshard.adapters.target.steps import Bounds
+from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
 from unshard.core.rows.compaction import Collisions, Op

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from tests.livetask import SEGMENT_BYTES, LiveTask, living
 from unshard.adapters.meta.tables import checkpoint
-from unshard.adapters.relay.index import index_of, read_index
+from unshard.adapters.relayfiles import index_of, read_index
 from unshard.core import codec
 from unshard.core.window.pace import Pace, WindowLimits
 from unshard.core.window.plan import Plan

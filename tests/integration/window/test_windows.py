@@ -32,7 +32,7 @@ from unshard.units.window.sync import WindowReport, next_plan, run_window, windo
 from unshard.units.window.tasks import PartReport
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.sparkserver import SparkConnect
 
 pytestmark = [
     pytest.mark.integration,

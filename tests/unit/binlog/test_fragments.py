@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, read, structure
-from unshard.binlog.cutter import Cutter
-from unshard.binlog.decoder import Origin, opened
+from unshard.binlog.cutter import Cutter, RunCutter
+from unshard.binlog.decoder import RangeOrigin, opened
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, ROWS, EventType, read_frame, walk
-from unshard.binlog.fragments import SIZED
-from unshard.binlog.runcutter import RunCutter
+from unshard.binlog.payload import SIZED
 from unshard.binlog.runs import Run
 from unshard.core.model import Location
 from unshard.errors import UnshardError
@@ -219,7 +218,7 @@ def test_damage_in_a_stored_segment_is_found_when_it_is_decoded() -> None:
         list(walk(damaged, True, "s1"))
     frames = walk(damaged, False, "s1")
     with pytest.raises(FragmentsBroken):
-        list(opened(damaged, frames, CHECKSUM, Origin("s1", "binlog.000001")))
+        list(opened(damaged, frames, CHECKSUM, RangeOrigin("s1", "binlog.000001")))
 
 
 @given(st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 8), st.integers(0, 255)), max_size=4))

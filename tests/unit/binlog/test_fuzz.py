@@ -21,13 +21,13 @@ from pymysqlreplication.row_event import TableMapEvent, WriteRowsEvent
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, head_of, read, structure, with_events
 from tests.suite.portions import portion
-from unshard.binlog.decoder import Origin, decode_range
+from unshard.binlog.cutter import RunCutter
+from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, inflate
-from unshard.binlog.gtids import GTIDS
 from unshard.binlog.payload import nested
 from unshard.binlog.rawrows import extract
-from unshard.binlog.runcutter import RunCutter
 from unshard.binlog.runs import Run
+from unshard.binlog.transactions import GTIDS
 from unshard.binlog.values import inflated, number_text
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
@@ -230,7 +230,7 @@ class Rows:
     def decode(self, table_map, kind, body):
         data = event(E.TABLE_MAP, table_map) + event(kind, body) + event(E.XID, bytes(8))
         found = []
-        for _, batch in decode_range(data, False, {TABLE: self.schema}, {}, Origin("s1", "f", 4)):
+        for _, batch in decode_range(data, False, {TABLE: self.schema}, {}, RangeOrigin("s1", "f", 4)):
             _, _, *columns = (column.to_pylist() for column in batch.columns)
             found += zip(*columns, strict=True)
         return found
@@ -349,7 +349,7 @@ def read_everything(data: bytes) -> int:
     checksum = events[0][-CHECKSUM - 1] == 1
     for segment, stored in found[0]:
         for part in segment.ranges:
-            ranged, origin = memoryview(stored)[part.start : part.end], Origin("s1", segment.file, 4)
+            ranged, origin = memoryview(stored)[part.start : part.end], RangeOrigin("s1", segment.file, 4)
             assert not list(decode_range(ranged, checksum, {}, {}, origin))
             list(extract(ranged, checksum, TABLE, origin=origin))
     return sum(count for segment, _ in found[0] for part in segment.ranges for _, count in part.tables)
@@ -392,7 +392,7 @@ def test_stored_rows_under_another_type_are_never_dropped():
         data = head + event(kind, body) + event(E.XID, bytes(8))
         for reader in (decode_range, lambda *of: extract(of[0], of[1], TABLE, origin=of[4])):
             with pytest.raises(UnshardError) as caught:
-                list(reader(data, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+                list(reader(data, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4)))
             assert caught.value.code.startswith("US-3"), kind.name
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from unshard.binlog.jsonvalue import json_text, patched_text
+from unshard.binlog.values import json_text, patched_text
 
 LARGE = 1 << 16
 

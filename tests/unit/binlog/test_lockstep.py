@@ -8,7 +8,7 @@ import pytest
 
 from tests.binlogfiles import changes, event, head_of, structure, with_events
 from tests.unit.binlog.test_fuzz import TABLE, TYPES, Rows, mangled
-from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT, Origin, decode_range
+from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT, RangeOrigin, decode_range
 from unshard.binlog.events import EventType
 from unshard.binlog.lockstep import compile_lockstep, is_worth
 from unshard.binlog.rowcode import compile_reader
@@ -78,7 +78,7 @@ def test_each_type_alone_with_and_without_null(kind):
 
 def decoded(rows: Rows, bodies: list[tuple[EventType, bytes]]):
     data = b"".join(event(E.TABLE_MAP, rows.table_map()) + event(*body) for body in bodies) + event(E.XID, bytes(8))
-    batches = [batch for _, batch in decode_range(data, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4))]
+    batches = [batch for _, batch in decode_range(data, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4))]
     return pa.Table.from_batches(batches).to_pydict()
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.binlogfiles import Memory, event, events_of, head_of
 from tests.unit.binlog.test_mysql_events import TABLE, VC, XID, gtid, query, rows
 from unshard.binlog.cutter import Cutter
-from unshard.binlog.decoder import Origin, decode_range
+from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import HEADER, MAGIC
 from unshard.core.model import Location, TableId
 from unshard.core.relay.chain import chain, dump_start
@@ -63,7 +63,7 @@ def test_a_file_that_grows_over_the_border(stop: int) -> None:
 def read(segment: Segment, stored: bytes) -> list[bytes]:
     prefix = len(stored) - segment.size
     (part,) = segment.ranges
-    origin = Origin("s1", FILE, segment.start + part.start - prefix)
+    origin = RangeOrigin("s1", FILE, segment.start + part.start - prefix)
     bytes_ = memoryview(stored)[part.start : part.end]
     batches = decode_range(bytes_, True, {VC_ID: VC}, {VC_ID: segment.end - 1}, origin)
     return [value for _, batch in batches for value in batch["id"].to_pylist()]

@@ -68,7 +68,7 @@ def values_of(batches) -> list[tuple[object, ...]]:
 
 def both(data: bytes, table: TableId, start: int, size: int, schema: TableSchema = SCHEMA):
     decoded = decode_range(data, True, {table: schema}, {table: start})
-    held = rawrows.extract(data, True, table, rawrows.Span(start), piece_bytes=size)
+    held = rawrows.extract(data, True, table, rawrows.RowSpan(start), piece_bytes=size)
     return values_of(batch for _, batch in decoded), values_of(rawrows.decode(held, schema, "s1"))
 
 
@@ -79,7 +79,7 @@ def test_the_extract_gives_the_rows_of_the_range(transactions, table, size, befo
     for position in (-1, start, start - 1):
         decoded, held = both(data, table, position, size)
         assert held == decoded
-        spans = rawrows.Span(until=position), rawrows.Span(position)
+        spans = rawrows.RowSpan(until=position), rawrows.RowSpan(position)
         parts = [rawrows.decode(rawrows.extract(data, True, table, span), SCHEMA, "s1") for span in spans]
         assert [row for part in parts for row in values_of(part)] == both(data, table, -1, size)[0]
 

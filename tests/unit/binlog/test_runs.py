@@ -16,12 +16,9 @@ from tests.binlogfiles import Memory, event, events_of, head_of, read, with_even
 from tests.unit.binlog.test_mysql_events import TABLE, XID, gtid, query, rows
 from tests.unit.binlog.test_xa import STEPS, History
 from unshard.binlog import cutter as one_by_one
-from unshard.binlog import runcutter
-from unshard.binlog.cutter import Cutter
+from unshard.binlog.cutter import Cutter, RunCutter
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
-from unshard.binlog.packets import FULL_PACKET, Packets
-from unshard.binlog.runcutter import RunCutter
-from unshard.binlog.runs import Run
+from unshard.binlog.runs import FULL_PACKET, Packets, Run
 from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
 from unshard.errors import UnshardError
@@ -255,8 +252,7 @@ def test_whatever_comes_is_cut_the_same(seed, wrong, stops):
     events = damaged(events, random) if wrong == "flip" else events
     borders = random.sample(range(len(events)), random.choice((0, 0, 1, 3, 20)))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (one_by_one, runcutter):
-            patch.setattr(module, "RANGE_BYTES", 900)
+        patch.setattr(one_by_one, "RANGE_BYTES", 900)
         size = random.choice((1, 500, 3000, 1 << 20))
         alone = cut_alone(events, size, until)
         assert cut_in_runs(in_runs(events, borders), size, until) == alone

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.binlog.session import fraction_of, session_of
+from unshard.binlog.events import fraction_of, session_of
 
 MARIADB, OLD, MYSQL = "10.11.19-MariaDB-log", "5.5.5-10.6.12-MariaDB", "8.0.36"
 CASES = [

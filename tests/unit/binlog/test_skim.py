@@ -8,27 +8,26 @@ import pytest
 
 from tests.binlogfiles import event
 from tests.unit.binlog.test_fuzz import TABLE, Rows, mangled
-from unshard.binlog import columns, values
-from unshard.binlog.checksums import are_whole
-from unshard.binlog.decoder import Origin, _Decoder, decode_range
-from unshard.binlog.events import EventType
-from unshard.binlog.skim import pieces, skim
+from unshard.binlog import rowcode, values
+from unshard.binlog.decoder import RangeOrigin, _Decoder, decode_range
+from unshard.binlog.events import EventType, are_whole
+from unshard.binlog.lockstep import pieces, skim
 from unshard.errors import UnshardError
 
 E = EventType
 KINDS = (E.WRITE_ROWS_V1, E.UPDATE_ROWS_V1, E.DELETE_ROWS_V1, E.WRITE_ROWS_V2, E.UPDATE_ROWS_V2)
 COLUMNS = {
-    "date": (columns.date_column, values.date_text, 3),
-    "datetime": (columns.datetime_column(0), values.datetime_text(0), 5),
-    "datetime(3)": (columns.datetime_column(3), values.datetime_text(3), 7),
-    "timestamp": (columns.timestamp_column(0), values.timestamp_text(0), 4),
-    "timestamp(6)": (columns.timestamp_column(6), values.timestamp_text(6), 7),
-    "year": (columns.year_column, values.year_text, 1),
-    "enum": (columns.enum_column((b"a", b"b"), 1), values.enum_text((b"a", b"b"), 1), 1),
-    "double": (columns.double_column, values.float_text("<d", None), 8),
-    "decimal(12,2)": (columns.decimal_column(12, 2), values.decimal_text(12, 2), values.decimal_bytes(12, 2)),
-    "decimal(18,0)": (columns.decimal_column(18, 0), values.decimal_text(18, 0), values.decimal_bytes(18, 0)),
-    "decimal(9,6)": (columns.decimal_column(9, 6), values.decimal_text(9, 6), values.decimal_bytes(9, 6)),
+    "date": (rowcode.date_column, values.date_text, 3),
+    "datetime": (rowcode.datetime_column(0), values.datetime_text(0), 5),
+    "datetime(3)": (rowcode.datetime_column(3), values.datetime_text(3), 7),
+    "timestamp": (rowcode.timestamp_column(0), values.timestamp_text(0), 4),
+    "timestamp(6)": (rowcode.timestamp_column(6), values.timestamp_text(6), 7),
+    "year": (rowcode.year_column, values.year_text, 1),
+    "enum": (rowcode.enum_column((b"a", b"b"), 1), values.enum_text((b"a", b"b"), 1), 1),
+    "double": (rowcode.double_column, values.float_text("<d", None), 8),
+    "decimal(12,2)": (rowcode.decimal_column(12, 2), values.decimal_text(12, 2), values.decimal_bytes(12, 2)),
+    "decimal(18,0)": (rowcode.decimal_column(18, 0), values.decimal_text(18, 0), values.decimal_bytes(18, 0)),
+    "decimal(9,6)": (rowcode.decimal_column(9, 6), values.decimal_text(9, 6), values.decimal_bytes(9, 6)),
 }
 
 
@@ -112,7 +111,7 @@ def _rows_body(rows: Rows, kind: EventType, images: bytes) -> bytes:
 
 
 def in_order(data: bytes, rows: Rows):
-    return list(_Decoder(data, False, {TABLE: rows.schema}, Origin("s1", "f", 4)).in_order({}))
+    return list(_Decoder(data, False, {TABLE: rows.schema}, RangeOrigin("s1", "f", 4)).in_order({}))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -121,7 +120,7 @@ def test_transactions_are_read_alike(seed):
     rows = Rows(random)
     data = transactions(random, rows)
     assert skim(data, False, "f", 4) is not None
-    found = list(decode_range(data, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+    found = list(decode_range(data, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4)))
     assert [(table, batch.to_pydict()) for table, batch in found] == [
         (table, batch.to_pydict()) for table, batch in in_order(data, rows)
     ]
@@ -135,7 +134,7 @@ def test_mangled_transactions_are_read_alike_or_refused(seed):
     for _ in range(20):
         changed = mangled(random, data)
         try:
-            found = list(decode_range(changed, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+            found = list(decode_range(changed, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4)))
         except UnshardError:
             refused += 1
             continue
@@ -156,7 +155,7 @@ def test_rows_that_the_dump_has_seen_are_passed_over():
     data = transactions(Random(2), rows)
     middle = len(data) // 2
     read = [
-        decode_range(data, False, {TABLE: rows.schema}, {TABLE: start}, Origin("s1", "f", 4))
+        decode_range(data, False, {TABLE: rows.schema}, {TABLE: start}, RangeOrigin("s1", "f", 4))
         for start in (0, middle, len(data) + 4)
     ]
     none, some, whole = [sum(batch.num_rows for _, batch in found) for found in reversed(read)]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.binlog import values
-from unshard.binlog.tablemap import Field, agrees, packed
 from unshard.binlog.tablemap import FieldType as F
+from unshard.binlog.tablemap import PhysicalField, agrees, packed
 from unshard.binlog.transactions import QueryKind, classify
 from unshard.core.model import Column
 from unshard.core.sql.charsets import charset_of, decode, encode
@@ -137,17 +137,17 @@ def test_bytes_that_mean_no_value(convert, data):
 @pytest.mark.parametrize(
     ("field", "column_type", "fits"),
     [
-        (Field(F.DECIMAL, 10, 2), "decimal(10,2)", True),
-        (Field(F.DECIMAL, 10, 3), "decimal(10,2)", False),
-        (Field(F.DATETIME, 0), "datetime", True),
-        (Field(F.DATETIME_OLD), "datetime", True),
-        (Field(F.DATETIME, 3), "datetime", False),
-        (Field(F.BIT, 1, 2), "bit(10)", True),
-        (Field(F.BLOB, 2), "mediumblob", False),
-        (Field(F.STRING, 40), "char(10)", True),
-        (Field(F.VARCHAR, 40), "char(10)", False),
-        (Field(200), "int(11)", False),
-        (Field(F.LONG), "vector(3)", False),
+        (PhysicalField(F.DECIMAL, 10, 2), "decimal(10,2)", True),
+        (PhysicalField(F.DECIMAL, 10, 3), "decimal(10,2)", False),
+        (PhysicalField(F.DATETIME, 0), "datetime", True),
+        (PhysicalField(F.DATETIME_OLD), "datetime", True),
+        (PhysicalField(F.DATETIME, 3), "datetime", False),
+        (PhysicalField(F.BIT, 1, 2), "bit(10)", True),
+        (PhysicalField(F.BLOB, 2), "mediumblob", False),
+        (PhysicalField(F.STRING, 40), "char(10)", True),
+        (PhysicalField(F.VARCHAR, 40), "char(10)", False),
+        (PhysicalField(200), "int(11)", False),
+        (PhysicalField(F.LONG), "vector(3)", False),
     ],
 )
 def test_types_that_agree(field, column_type, fits):

@@ -12,7 +12,7 @@ from tests.binlogfiles import Memory, events_of, head_of, links_of, with_events
 from tests.unit.binlog.test_mysql_events import TABLE, VC, XID, payload, query, rows
 from tests.unit.binlog.test_mysql_events import gtid as gtid_of
 from unshard.binlog.cutter import Cutter
-from unshard.binlog.decoder import Origin, decode_range
+from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import MAGIC, EventType
 from unshard.binlog.rawrows import decode, extract
 from unshard.core.model import Location, TableId
@@ -133,7 +133,7 @@ def counted(files: dict[str, bytes], segments: list[Segment]) -> list[bytes]:
         pieces = [(one.segment, one.start, one.end, True) for one in (c.prepared for c in segment.commits)]
         pieces += [(segment.name, one.start, one.end, False) for one in segment.ranges]
         for name, start, end, committed in pieces:
-            data, origin = memoryview(files[name])[start:end], Origin("s1", FILE, 0, committed)
+            data, origin = memoryview(files[name])[start:end], RangeOrigin("s1", FILE, 0, committed)
             batches = [batch for _, batch in decode_range(data, True, {VC_ID: VC}, origin=origin)]
             values = [value for batch in batches for value in batch["id"].to_pylist()]
             raw = decode(extract(data, True, VC_ID, origin=origin), VC, "s1")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unshard.adapters.binlogstream import encoded_set
 from unshard.binlog.events import EventType, Frame
-from unshard.binlog.gtids import read_gtid, read_history
+from unshard.binlog.transactions import read_gtid, read_history
 from unshard.core.ddl.renaming import name_of_dropped
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History, contains, has_gtid, read_set, same, write_set

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.compaction import compact, compact_multiset
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Mode, Writer
-from unshard.adapters.target.rendering.lines import values_of
+from unshard.adapters.target.rendering import values_of
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op, Write, action
 from unshard.core.task.state import BegunWindow

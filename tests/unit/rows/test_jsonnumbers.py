@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from unshard.adapters.target.rendering.tuples import rendered
+from unshard.adapters.target.rendering import rendered
 from unshard.core.model import Column
 from unshard.core.sql.jsonnumbers import exact_numbers
 from unshard.core.sql.literals import literal, stored

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.rendering.lines import ABSENT, SEARCHED_BYTES, lines_of, rows_of, values_of
+from unshard.adapters.target.rendering import ABSENT, SEARCHED_BYTES, lines_of, rows_of, values_of
 
 VALUES = st.none() | st.binary(max_size=8) | st.sampled_from([b"\\N", b"\t", b"a\nb", b"\\"])
 

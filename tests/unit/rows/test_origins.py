@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.rows.test_changes import COLUMNS, CUTS, KEYED, KEYLESS, SHARDS, TARGET, TWO_KEYS, batch_of, job_of
-from unshard.adapters.target.changes import Changes
-from unshard.adapters.target.rendering.lines import values_of
+from unshard.adapters.target.rendering import values_of
+from unshard.adapters.target.targetrows import Changes
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.structures.filledkeys import as_filled

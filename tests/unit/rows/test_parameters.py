@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.destination import Destination, Form
-from unshard.adapters.target.rendering.parameters import TYPES, can_be_parameters, parameters_of, values_in
+from unshard.adapters.target.rendering import TYPES, can_be_parameters, parameters_of, values_in
+from unshard.adapters.target.targetrows import Destination, LineForm
 from unshard.core.model import Column, TableId
 
 SHORT = st.none() | st.binary(max_size=300)
@@ -56,9 +56,9 @@ def test_a_slice_of_an_array_has_only_its_values():
 @pytest.mark.parametrize("kind", ["json", "uuid", "inet4", "inet6", "unheard_of"])
 def test_types_that_take_no_blob_stay_text(kind):
     assert not can_be_parameters([column("int"), column(kind)])
-    assert Destination(TableId("d", "t"), (column(kind),), ()).in_form(Form.PARAMETERS).form is Form.TEXT
+    assert Destination(TableId("d", "t"), (column(kind),), ()).in_form(LineForm.PARAMETERS).form is LineForm.TEXT
 
 
 def test_all_others_are_parameters():
     columns = tuple(column(kind) for kind in sorted(TYPES))
-    assert Destination(TableId("d", "t"), columns, ()).in_form(Form.PARAMETERS).form is Form.PARAMETERS
+    assert Destination(TableId("d", "t"), columns, ()).in_form(LineForm.PARAMETERS).form is LineForm.PARAMETERS

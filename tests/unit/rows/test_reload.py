@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.chunk.reload import ColumnUpdate
+from unshard.adapters.target.chunkprogress import ColumnUpdate
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rows.reload import (

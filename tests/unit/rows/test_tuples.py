@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.rendering.lines import lines_of
-from unshard.adapters.target.rendering.tuples import rendered, tuples_of
+from unshard.adapters.target.rendering import lines_of, rendered, tuples_of
 from unshard.core.model import Column
 from unshard.core.sql.literals import literal
 from unshard.errors.source import ValueNotCanonical

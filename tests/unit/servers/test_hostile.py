@@ -255,7 +255,7 @@ def test_tls_without_a_verified_certificate_is_not_enough(
     script = over_tls(authority, SENDING[plugin], plugin.encode())
     tls = Tls(verify) if verify else None
     if verify is Verify.CA:
-        assert not mysql.tls.context(Tls(verify)).authenticates
+        assert not mysql.tls_context(Tls(verify)).authenticates
         return
     asked(script, lambda hostile: hostile.server(tls=tls))
 

@@ -5,7 +5,7 @@ import pytest
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import retrying
+from unshard.adapters.target import session
 from unshard.errors import UnshardError
 from unshard.errors.source import ConnectionLost, ServerBusy, StatementRefused
 
@@ -29,14 +29,14 @@ def tries(error: UnshardError) -> int:
         return len(tried)
 
     try:
-        return retrying.repeated(work)
+        return session.repeated(work)
     except UnshardError:
         return len(tried)
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0)
+    monkeypatch.setattr(session, "FIRST_PAUSE", 0)
 
 
 @pytest.mark.parametrize("errno", PASSING)

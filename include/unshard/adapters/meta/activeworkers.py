@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from unshard.adapters import mysql, namedlocks
+from unshard.adapters import mysql, serverstate
 from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.meta.database import WHERE, MetaDatabase, Records
 from unshard.errors.base import ServerError
@@ -45,17 +45,17 @@ class ActiveWorkers(Records):
     def at(self, place: str) -> Iterator[bool]:
         """Hold the lock of some work (`a window of s1`) for the block; False: another process holds it."""
         name, taken = self._name(place), list[bool]()
-        with self._kept.lent(lambda connection: taken.append(namedlocks.take(connection, name, 0))) as connection:
+        with self._kept.lent(lambda connection: taken.append(serverstate.take_lock(connection, name, 0))) as connection:
             try:
                 yield taken[-1]
             finally:
                 # The server may notice late that a connection is closed, and a removal would wait for that.
                 with contextlib.suppress(ServerError):
-                    namedlocks.release(connection, name)
+                    serverstate.release_lock(connection, name)
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
         with self._kept.lent() as connection:
-            return tuple(place for place in places if namedlocks.are_held(connection, [self._name(place)])[0])
+            return tuple(place for place in places if serverstate.are_locks_held(connection, [self._name(place)])[0])
 
     def close(self) -> None:
         self._kept.close()

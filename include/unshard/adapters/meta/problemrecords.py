@@ -2,7 +2,7 @@
 
 The writer of the rows records most of them in the transaction of the rows (adapters.target). Collisions with the policy
 `error` roll that transaction back and are recorded here. Reloads begin here; a chunk changes the row of its reload in
-the transaction of its rows (adapters/target/chunk/reload.py).
+the transaction of its rows (adapters/target/chunkprogress.py).
 """
 
 import json

@@ -68,7 +68,7 @@ WINDOW, CHECKPOINT, FENCE, FENCE_STEP, SOURCE = (
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 PLANNED, COMMITTED = tables.PLANNED, "committed"
 IN_ORDER = -1
-"""The step that says how much of a window connected tables have (adapters/target/steps)."""
+"""The step that says how much of a window connected tables have (adapters/target/fencesteps)."""
 KEPT_WINDOWS = 500
 """Windows that began more sections ago than this are deleted, so that the table stays small."""
 FORGETTING = 100

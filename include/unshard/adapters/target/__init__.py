@@ -5,17 +5,26 @@ Rows are rendered as lines: LOAD DATA text, or parameters for MariaDB (`renderin
 statement is checked, because LOAD DATA LOCAL turns errors into warnings and continues.
 """
 
-from unshard.adapters.target.apply import apply_changes
-from unshard.adapters.target.changes import Applied, Changes, Lines, Origins, Patches, Removal, Writes
-from unshard.adapters.target.chunk.deferred import write_or_defer
-from unshard.adapters.target.collisions import Ledger
-from unshard.adapters.target.destination import Destination, Loaded, Mode
+from unshard.adapters.target.apply import Committed, Slice, Slices, apply_changes, apply_slices
+from unshard.adapters.target.deferring import write_or_defer
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.rendering.lines import lines_of
-from unshard.adapters.target.sending.load import load_lines, load_rendered
+from unshard.adapters.target.rendering import lines_of
+from unshard.adapters.target.sending import load_lines, load_rendered
 from unshard.adapters.target.session import Writer, open_session
-from unshard.adapters.target.slices import Committed, Slice, Slices, apply_slices
-from unshard.adapters.target.trial import tried_writer, tried_writing
+from unshard.adapters.target.takenkeys import Ledger
+from unshard.adapters.target.targetrows import (
+    Applied,
+    Changes,
+    Destination,
+    Lines,
+    Loaded,
+    Mode,
+    Origins,
+    Patches,
+    RowRemoval,
+    Writes,
+)
+from unshard.adapters.target.writetrial import tried_writer, tried_writing
 
 __all__ = [
     "Applied",
@@ -29,7 +38,7 @@ __all__ = [
     "Mode",
     "Origins",
     "Patches",
-    "Removal",
+    "RowRemoval",
     "Slice",
     "Slices",
     "Writer",

@@ -7,8 +7,8 @@ from hashlib import sha256
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.destination import Destination, key_of
-from unshard.adapters.target.sending.statements import run_statement
+from unshard.adapters.target.sending import run_statement
+from unshard.adapters.target.targetrows import Destination, key_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal

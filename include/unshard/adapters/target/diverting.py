@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, Writes
-from unshard.adapters.target.collisions import SAVEPOINT, Ledger, write_rows
+from unshard.adapters.target.deferring import changed_keys, digest_of, key_of_line
 from unshard.adapters.target.deletes import delete_keys
-from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence, table_of
-from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
+from unshard.adapters.target.takenkeys import SAVEPOINT, Ledger, write_rows
+from unshard.adapters.target.targetrows import Changes, Destination, Loaded, Mode, Writes
 from unshard.core.model import Column, Shard
 from unshard.core.rows.rowerrors import RowErrorState
 from unshard.errors.rows import RowRefused

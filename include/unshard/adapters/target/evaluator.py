@@ -14,9 +14,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.structures import keeps_utf8, with_utf8
-from unshard.adapters.target.destination import Mode
-from unshard.adapters.target.sending.load import load_lines
+from unshard.adapters.target.sending import load_lines
 from unshard.adapters.target.session import Writer, kept_session
+from unshard.adapters.target.targetrows import Mode
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets
 from unshard.errors.rules import RowFilterFailed

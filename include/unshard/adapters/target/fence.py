@@ -1,14 +1,197 @@
-"""The fence of a target table: the last window of a source that it has, and the epoch that may write."""
+"""The fence of a target table (the last window that it has, the epoch that may write), and the last writes of a task.
 
+The last writes are recorded with the rows, in the meta schema and in the target schema, and compared.
+
+| process dies                                     | result                                                      |
+|--------------------------------------------------|-------------------------------------------------------------|
+| between the creation of the two copies           | a missing copy counts as one without a write                |
+| in a transaction with rows                       | both copies and the rows roll back                          |
+| in COMMIT                                        | both copies have the write, or neither                      |
+| between a DDL and its record                     | neither has it; the next attempt finds the DDL and records  |
+| between the forgetting of a schema and its DROP  | neither has a write there                                   |
+"""
+
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.lastwrites import Pair, changed, fence_state
-from unshard.core.model import TableId
+from unshard.core.model import Server, TableId
+from unshard.core.sql import lastwrites
 from unshard.errors.join import JoinChanged
-from unshard.errors.meta import FencedOut, FenceMissing
+from unshard.errors.meta import BackupOlder, FencedOut, FenceMissing
+from unshard.errors.source import TableMissing, UnknownDatabase
+
+# --- last writes ---
+
+NO_SOURCE = ""
+"""In place of a source: a DDL, which is not of one source."""
+MISSING = (TableMissing, UnknownDatabase)
+TABLES = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+SCHEMAS = "SELECT TABLE_SCHEMA FROM information_schema.TABLES WHERE TABLE_NAME = %s ORDER BY 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source and a target table of a task."""
+
+    meta_schema: str
+    task: str
+    source: str
+    target: TableId
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The values that find its fence."""
+        return self.task, self.source, self.target.schema, self.target.name
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """The schemas of the two copies."""
+        return self.meta_schema, self.target.schema
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDifference:
+    """The last write of a pair as both schemas have it, in microseconds since 1970; 0: none."""
+
+    pair: Pair
+    in_meta: int
+    in_target: int
+
+    @property
+    def error(self) -> BackupOlder:
+        meta, target = self.pair.places
+        older = f"the meta schema {meta}" if self.in_meta < self.in_target else f"the target schema {target}"
+        source = f"source {self.pair.source}" if self.pair.source else "a DDL"
+        return BackupOlder(
+            self.pair.task,
+            older,
+            f"the last write of {source} to {self.pair.target} is {_moment(self.in_target)} in the target schema and"
+            f" {_moment(self.in_meta)} in the meta schema",
+        )
+
+
+def fence_state(connection: Connection, pair: Pair) -> tuple[int, int] | None:
+    """Return window and epoch of the fence, None without one; raises BackupOlder. Call it outside a transaction."""
+    try:
+        rows = _read(connection, pair)
+    except TableMissing:
+        mysql.query(connection, lastwrites.create(pair.target.schema))
+        rows = _read(connection, pair)
+    if not rows:
+        return None
+    ((window, epoch, in_meta, in_target),) = rows
+    if in_target is None and not in_meta:
+        mysql.query(connection, lastwrites.insert(pair.target.schema), (pair.meta_schema, *pair.key))
+    elif in_meta != in_target:
+        raise WriteDifference(pair, in_meta, in_target or 0).error
+    return window, epoch
+
+
+def prepare_fence(connection: Connection, pair: Pair) -> None:
+    """Create what `record` changes; raises BackupOlder. Call it outside a transaction."""
+    if fence_state(connection, pair) is None:
+        mysql.query(connection, lastwrites.insert_fence(pair.meta_schema), (*pair.key, *pair.key[:2]))
+        fence_state(connection, pair)
+
+
+def change_fence(
+    connection: Connection, pair: Pair, sets: str = "", values: tuple[int, ...] = (), where: str = "", *given: int
+) -> bool:
+    """Record a write in the transaction of its rows; False if `where` is false for the fence, or the copies differ."""
+    text = lastwrites.change(*pair.places, sets, where)
+    return bool(mysql.change(connection, text, (pair.meta_schema, *values, *pair.key, *given)))
+
+
+def record_write(connection: Connection, pair: Pair) -> None:
+    """Record a write in the transaction of its rows; raises BackupOlder if the copies differ."""
+    if not change_fence(connection, pair):
+        in_meta, in_target = next(((row[2], row[3]) for row in _read(connection, pair)), (0, 0))
+        raise WriteDifference(pair, in_meta, in_target or 0).error
+
+
+def record_ddl(server: Server, pair: Pair) -> None:
+    """Record a DDL that the target has; nothing if it has dropped the schema."""
+    with contextlib.closing(mysql.connect(server, "target")) as connection, contextlib.suppress(UnknownDatabase):
+        prepare_fence(connection, pair)
+        record_write(connection, pair)
+
+
+def schemas_with_writes(connection: Connection) -> list[str]:
+    """Return the target schemas that have last writes, of any task."""
+    return [schema for (schema,) in mysql.query(connection, SCHEMAS, (lastwrites.NAME,))]
+
+
+def differing_writes(connection: Connection, meta_schema: str, task: str) -> list[WriteDifference]:
+    """Return the pairs whose copies differ; right also while rows are written."""
+    while True:
+        before = schemas_with_writes(connection)
+        try:
+            found = list(_differing_writes(connection, meta_schema, task, before))
+        except MISSING:
+            continue  # a schema was dropped meanwhile
+        if not found or schemas_with_writes(connection) == before:
+            return found
+
+
+def drop_empty_schema(connection: Connection, meta_schema: str, task: str, schema: str) -> bool:
+    """Drop a schema if it exists and has no table or view but the last writes of the task; return whether it did."""
+    tables = {name for (name,) in mysql.query(connection, TABLES, (schema,))}
+    if tables - {lastwrites.NAME} or (tables and not _forgotten(connection, meta_schema, task, schema)):
+        return False
+    mysql.query(connection, f"DROP DATABASE IF EXISTS {mysql.identifier(schema)}")
+    return True
+
+
+def _moment(written: int) -> str:
+    return f"{datetime.fromtimestamp(written / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f} UTC" if written else "never"
+
+
+def _read(connection: Connection, pair: Pair) -> list[tuple[int, int, int, int | None]]:
+    return mysql.query(connection, lastwrites.read(*pair.places), (pair.meta_schema, *pair.key))
+
+
+def _differing_writes(
+    connection: Connection, meta_schema: str, task: str, there: list[str]
+) -> Iterator[WriteDifference]:
+    fences = _fences(connection, meta_schema, task)
+    for schema in there:
+        if fences is None:
+            rows = mysql.query(connection, lastwrites.alone(schema), (meta_schema, task, schema))
+        else:
+            values = meta_schema, task, schema
+            rows = mysql.query(connection, lastwrites.differing(meta_schema, schema), (*values, *values))
+        for source, table, in_meta, in_target in rows:
+            yield WriteDifference(Pair(meta_schema, task, source, TableId(schema, table)), in_meta, in_target)
+    for source, schema, table, in_meta in fences or ():
+        if schema not in there:
+            yield WriteDifference(Pair(meta_schema, task, source, TableId(schema, table)), in_meta, 0)
+
+
+def _fences(connection: Connection, meta_schema: str, task: str) -> list[tuple[str, str, str, int]] | None:
+    """Return the fences that have a write; None without a meta schema."""
+    try:
+        return mysql.query(connection, lastwrites.fences(meta_schema), (task,))
+    except MISSING:
+        return None
+
+
+def _forgotten(connection: Connection, meta_schema: str, task: str, schema: str) -> bool:
+    """Forget the last writes of the task in a schema; return False if another task has some there."""
+    if mysql.query(connection, lastwrites.of_others(schema), (meta_schema, task, schema)):
+        return False
+    mysql.begin(connection)
+    mysql.query(connection, lastwrites.forget_fences(meta_schema), (task, schema))
+    mysql.query(connection, lastwrites.forget(schema), (meta_schema, task, schema))
+    mysql.commit(connection)
+    return True
+
+
+# --- fences ---
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
 """SQL condition for rows of a meta table that belong to the fence's source and target; `named` returns the values."""
@@ -46,7 +229,7 @@ def is_applied(connection: Connection, fence: Fence) -> bool:
 def hold(connection: Connection, fence: Fence) -> None:
     """Lock the fence until the end of a transaction that writes; raises FencedOut unless this run still owns it."""
     where = f" AND {OWNED} AND f.`window` < %s"
-    if not changed(connection, fence, "", (), where, fence.epoch, fence.window):
+    if not change_fence(connection, fence, "", (), where, fence.epoch, fence.window):
         is_applied(connection, fence)
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
 
@@ -76,7 +259,7 @@ def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
 def raise_fence(connection: Connection, fence: Fence) -> bool:
     """Set the fence to this window; returns False if this run does not own it any more."""
     where = f" AND {OWNED} AND f.`window` < %s"
-    return changed(connection, fence, "f.`window` = %s, ", (fence.window,), where, fence.epoch, fence.window)
+    return change_fence(connection, fence, "f.`window` = %s, ", (fence.window,), where, fence.epoch, fence.window)
 
 
 def _has_window(fence: Fence, state: tuple[int, int] | None) -> bool:
@@ -90,7 +273,7 @@ def _has_window(fence: Fence, state: tuple[int, int] | None) -> bool:
 
 def own(connection: Connection, fence: Fence) -> None:
     """Lock the fence until the end of a transaction that writes; raises FencedOut if another attempt has begun."""
-    if changed(connection, fence, "", (), f" AND {OWNED}", fence.epoch):
+    if change_fence(connection, fence, "", (), f" AND {OWNED}", fence.epoch):
         return
     state = fence_state(connection, fence)
     if state is None:

@@ -8,9 +8,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.destination import Destination, key_of, shown
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.rendering.lines import ABSENT, unescaped
+from unshard.adapters.target.rendering import ABSENT, unescaped
+from unshard.adapters.target.targetrows import Destination, key_of, shown
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
@@ -68,7 +68,7 @@ class RowStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConnectedTables:
     """Tables that foreign keys connect, with everything that their steps share."""
 
     fences: tuple[Fence, ...]

@@ -5,20 +5,27 @@
 * ALLOW_INVALID_DATES without NO_ZERO_DATE: the source accepted these dates, so they are data.
 * sql_notes: a shortened DECIMAL is only a note, and notes must be counted.
 * READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
+
+Work is retried after deadlocks, lock waits and lost connections: a few times, each time in another session.
 """
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
+from unshard.errors import UnshardError
 
 STRICT = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 LENIENT = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -63,13 +70,11 @@ class Writer:
 
     @property
     def writing(self) -> Writing:
-        """The result of the trial."""
         return Writing(self.load_data, self.processors, self.bulk)
 
     @property
-    def form(self) -> Form:
-        """The form of lines that is written fastest."""
-        return Form.PARAMETERS if self.bulk else Form.TEXT
+    def form(self) -> LineForm:
+        return LineForm.PARAMETERS if self.bulk else LineForm.TEXT
 
     def is_of(self, connection: Connection) -> bool:
         """Return whether a session is connected to a server of the probed version; others get statements."""
@@ -100,3 +105,32 @@ def kept_session(writer: Writer) -> Iterator[Connection]:
         uses_load_data = connection.uses_load_data
         yield connection
         connection.uses_load_data = uses_load_data
+
+
+# --- retries ---
+
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1
+T = TypeVar("T")
+
+
+def repeated(once: Callable[[], T]) -> T:
+    """Call `once` until it succeeds or fails with a permanent error, with growing pauses between attempts."""
+    for attempt in itertools.count(1):
+        try:
+            return once()
+        except UnshardError as error:
+            if not error.transient or attempt == ATTEMPTS:
+                raise
+        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
+    raise AssertionError
+
+
+def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
+    """Call `once` with a session of the target, and after an error with another one."""
+
+    def in_session() -> T:
+        with kept_session(writer) as connection:
+            return once(connection)
+
+    return repeated(in_session)

@@ -2,7 +2,7 @@
 
 The text is never generated again, because every generator loses information: only comments and the spans of table names
 are replaced. The effect on columns is not read from the text either; unshard tries the statement on a server
-(adapters/trialtables.py). So this module decides only which tables the statement concerns and how it is treated:
+(adapters/targetddl.py). So this module decides only which tables the statement concerns and how it is treated:
 
 | kind | treatment |
 |---|---|

@@ -30,7 +30,7 @@ class WritePath(StrEnum):
 
 
 class LoadData(StrEnum):
-    """The behaviour of LOAD DATA LOCAL on the target (see `adapters.target.trial`)."""
+    """The behaviour of LOAD DATA LOCAL on the target (see `adapters.target.writetrial`)."""
 
     TRANSACTIONAL = "takes part in the open transaction"
     COMMITS = "commits the open transaction"

@@ -5,7 +5,7 @@ select the same rows through an index in any session charset. So text is written
 with hexadecimal digits: the server then compares in the column's collation, and nothing needs escaping.
 
 TiDB stores text as UTF-8 and would store the bytes of another charset without conversion: latin1 becomes
-invalid text without a warning. Columns of such a charset have `sent_as` set (adapters/targetstructures.py). Their
+invalid text without a warning. Columns of such a charset have `sent_as` set (adapters/structures.py). Their
 canonical value is UTF-8, and their literal is quoted text. TiDB refuses `_gbk x'..'` and reads the digits of
 `_utf8mb4 x'..'` as bytes of GBK. It converts and validates quoted text, and can use an index for it.
 """

@@ -9,7 +9,7 @@ surrogate key by AUTO_INCREMENT, for example) gets its value from the target.
 | no such key, an index with the shard's key      | all its values; the index makes this fast                     |
 | neither                                         | all its values, in a scan of the table: rejected at the start |
 
-A changed row keeps the values of the target's own columns (adapters/target/ownvalues.py).
+A changed row keeps the values of the target's own columns (adapters/target/completing.py).
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 """Refuses a meta schema, a target schema or a storage path that is lost or from an older backup than the others.
 
 Runs in the driver, at the start of each command that writes. Writers compare the meta schema with the target in each
-transaction too (adapters.target.lastwrites).
+transaction too (adapters.target.fence).
 
 | older or lost   | found by                                                                                       |
 |-----------------|------------------------------------------------------------------------------------------------|
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from unshard.adapters import mysql
 from unshard.adapters.meta import MetaReader
 from unshard.adapters.parquet import Storage
-from unshard.adapters.target.lastwrites import differences
+from unshard.adapters.target.fence import differing_writes
 from unshard.config import Connections, Task, resolve, storage_access
 from unshard.core.checks.items import Item, verdict
 from unshard.core.model import Server
@@ -51,7 +51,7 @@ def backup_items(task: Task, connections: Connections) -> list[Item]:
 
 def _found(task: Task, server: Server, meta: MetaReader | None, storage: Storage) -> Iterator[BackupOlder]:
     with contextlib.closing(mysql.connect(server, "target")) as connection:
-        differing = differences(connection, task.meta_schema, task.name)
+        differing = differing_writes(connection, task.meta_schema, task.name)
     if differing:
         yield differing[0].error
     missing = sorted(_missing(meta, storage, dumped=task.task_mode.loads)) if meta is not None else []

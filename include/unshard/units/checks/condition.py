@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pymysql.connections import Connection
 
-from unshard.adapters import condition as conditions
+from unshard.adapters import tablerows
 from unshard.config import Instance, TaskMode
 from unshard.core.checks.items import Item, shortened, verdict
 from unshard.core.model import Shard, TableId, TableSchema
@@ -35,9 +35,9 @@ def _refused(instance: Instance, connection: Connection, schemas: Schemas) -> It
     dump, tables = instance.dump, dict[str, TableId]()
     for table, schema in schemas.items():
         tables.setdefault(schema.shape, table)
-    conditions.prepare(connection)
+    tablerows.prepare_condition(connection)
     for table in tables.values():
-        if message := conditions.refusal(connection, table, dump.where):
+        if message := tablerows.condition_refusal(connection, table, dump.where):
             yield ConditionRefused(str(Shard(instance.source.id, table)), dump.where, dump.where_place, message)
 
 

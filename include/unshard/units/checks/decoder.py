@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from unshard.adapters import binlogstream, mysql, structures, upstream
 from unshard.adapters.referencedecoder import ReferenceEvent, Row, read_events
-from unshard.binlog.decoder import ROW_BITS, Origin, decode_range, opened
+from unshard.binlog.cutter import RunCutter
+from unshard.binlog.decoder import ROW_BITS, RangeOrigin, decode_range, opened
 from unshard.binlog.events import CHECKSUM, COMPRESSED_ROWS, MAGIC, EventType, walk
-from unshard.binlog.runcutter import RunCutter
 from unshard.binlog.sparse import PRESENT
 from unshard.binlog.transactions import survey
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
@@ -147,7 +147,7 @@ class _Piece:
 
     data: memoryview
     checksum: bool
-    origin: Origin
+    origin: RangeOrigin
     tables: frozenset[TableId]
 
 
@@ -212,7 +212,7 @@ def _pieces(
     ranges += sorted({each for each in others if each.segment == segment.name}, key=lambda each: each.start)
     for part in ranges:
         position = segment.start + part.start - prefix
-        origin = Origin(segment.source, segment.file, position, committed=isinstance(part, Prepared))
+        origin = RangeOrigin(segment.source, segment.file, position, committed=isinstance(part, Prepared))
         tables = frozenset(table for table, _ in part.tables)
         yield _Piece(memoryview(data)[part.start : part.end], checksums[segment.file], origin, tables)
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from unshard.adapters import foreignkeys, mysql, structures
+from unshard.adapters import mysql, structures
 from unshard.config import Connections, Task, resolve
 from unshard.core.checks.items import Item, Severity, problem, shortened
 from unshard.core.model import Shard, TableId
@@ -38,7 +38,7 @@ def foreign_key_items(
     if not task.checks_foreign_keys or not groups:
         return []
     with closing(mysql.connect(resolve(task.target, connections), "target")) as connection:
-        present = foreignkeys.read_foreign_keys(connection, groups)
+        present = structures.read_foreign_keys(connection, groups)
         existing = structures.read_schemas(connection, sorted(groups)).keys()
     items: list[Item] = []
     for source, found in keys.items():

@@ -11,8 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from unshard.adapters import condition as conditions
-from unshard.adapters import mysql
+from unshard.adapters import mysql, tablerows
 from unshard.adapters.tablerows import existing_keys, keys_at_both_ends
 from unshard.config import Connections, Task, resolve
 from unshard.core.model import Index, Shard, TableId, TableSchema
@@ -79,7 +78,7 @@ def _with_source(task: Task, connections: Connections, source: str, shards: Sequ
         return
     server = resolve(task.instance(source).source.endpoint, connections)
     with closing(mysql.connect(server, f"source {source}")) as connection:
-        conditions.prepare(connection)
+        tablerows.prepare_condition(connection)
         for shard in shards:
             ask(connection, shard)
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, upstream
-from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.serverstate import account
+from unshard.adapters.structures import read_foreign_keys
 from unshard.adapters.tablerows import try_select
 from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
 from unshard.core.checks import grants

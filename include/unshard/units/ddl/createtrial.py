@@ -3,7 +3,7 @@
 The trial table is empty, is created with the statement that the run uses, and is dropped again. If the target refuses
 the whole statement, smaller statements show which column, index or option is the cause.
 
-If the process is killed between CREATE and DROP, the empty table stays until `adapters.trialtables` removes it with its
+If the process is killed between CREATE and DROP, the empty table stays until `adapters.targetddl` removes it with its
 own old tables.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, namedlocks, serverstate, targetddl
+from unshard.adapters import mysql, serverstate, targetddl
 from unshard.adapters.meta.database import migration_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
-from unshard.adapters.trialtables import trial_table
+from unshard.adapters.targetddl import trial_table
 from unshard.core.model import TableSchema
 from unshard.core.structures.createparts import CreateParts, Part, PartKind, create_parts, placeholder, without_parts
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
@@ -142,7 +142,7 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
         yield
         return
     name = migration_lock(schema)
-    if not namedlocks.take(connection, name, LOCK_SECONDS):
+    if not serverstate.take_lock(connection, name, LOCK_SECONDS):
         raise MigrationBusy(schema, LOCK_SECONDS)
     try:
         if has_schema(connection, schema):
@@ -156,7 +156,7 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
                 targetddl.drop_schema(connection, schema)
     finally:
         if connection.open:
-            namedlocks.release(connection, name)
+            serverstate.release_lock(connection, name)
 
 
 Ask = Callable[[str], Refused | None]

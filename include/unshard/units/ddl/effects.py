@@ -64,7 +64,7 @@ from unshard.units.ddl.unread import ChangedTables, UnreadEffects
 
 if TYPE_CHECKING:
     from unshard.adapters.meta.shardrecords import Structures
-    from unshard.adapters.trialtables import DdlTrialTables
+    from unshard.adapters.targetddl import DdlTrialTables
     from unshard.core.rules.routing import Routing
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ the steps like the statements that an operator gives in place of a DDL: each ste
 | after a step, before the lock records it | the target has the step's `wanted`: it is recorded, the next follows |
 | between two steps | the lock counts the completed steps: the next is executed |
 | after the last step | as after any other DDL |
-| before or after the last write is recorded (adapters.target.lastwrites) | it is recorded, or recorded again |
+| before or after the last write is recorded (adapters.target.fence) | it is recorded, or recorded again |
 
 If the target refuses a step because of its rows, the lock fails, and the earlier steps stay done. A retry continues
 with the refused step.
@@ -44,9 +44,7 @@ from typing import TYPE_CHECKING
 
 from pymysql.connections import Connection
 
-from unshard.adapters import namedlocks
-from unshard.adapters.constraints import read_constraints
-from unshard.adapters.foreignkeys import read_foreign_keys
+from unshard.adapters import serverstate
 from unshard.adapters.mysql import (
     REFUSALS,
     assume_session,
@@ -57,10 +55,9 @@ from unshard.adapters.mysql import (
     uncheck_foreign_keys,
 )
 from unshard.adapters.serverstate import limit_ddl_wait
-from unshard.adapters.structures import read_schema, read_schemas
-from unshard.adapters.target.lastwrites import NO_SOURCE, Pair, drop_empty_schema, record_ddl
-from unshard.adapters.targetddl import create_schema
-from unshard.adapters.trialtables import DdlTrialTables, Tried
+from unshard.adapters.structures import read_constraints, read_foreign_keys, read_schema, read_schemas
+from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
+from unshard.adapters.targetddl import DdlTrialTables, TriedTable, create_schema
 from unshard.core.ddl.foreignkeys import clauses_of, for_present
 from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.ddl.statement import DdlKind, read, retarget
@@ -85,7 +82,7 @@ GUARD_SECONDS = 30
 LOCK_WAIT_SECONDS = 120
 
 
-def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, Tried]:
+def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, TriedTable]:
     """Return the target's current structure and the trial of the DDL on it; raises EffectRefused."""
     with contextlib.closing(connect(server, "target")) as connection:
         before = read_schema(connection, target)
@@ -301,18 +298,18 @@ def run_statement(connection: Connection, target: TableId, statement: Statement)
 def target_guard(connection: Connection, target: TableId, seconds: int | None = None) -> Iterator[None]:
     """Hold the target table's guard for the block; a disconnected session keeps it until its DDL has ended."""
     name, seconds = _guard_of(target), GUARD_SECONDS if seconds is None else seconds
-    if not namedlocks.take(connection, name, seconds):
+    if not serverstate.take_lock(connection, name, seconds):
         raise DdlStillRunning(str(target), seconds)
     try:
         yield
     finally:
         if connection.open:
-            namedlocks.release(connection, name)
+            serverstate.release_lock(connection, name)
 
 
 def guarded(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId, ...]:
     """Return the target tables whose guard a session holds, without waiting and without blocking that session."""
-    held = namedlocks.are_held(connection, [*map(_guard_of, targets)])
+    held = serverstate.are_locks_held(connection, [*map(_guard_of, targets)])
     return tuple(target for target, is_held in zip(targets, held, strict=True) if is_held)
 
 

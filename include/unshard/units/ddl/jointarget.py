@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema, read_schemas
-from unshard.adapters.target.lastwrites import NO_SOURCE, Pair, record_ddl
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.target.fence import NO_SOURCE, Pair, record_ddl
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.joined import JoinStatement
 from unshard.core.join.statements import IN_TASK_ZONE

@@ -57,7 +57,7 @@ from unshard.units.ddl.effects import RENAMED_STEP
 
 if TYPE_CHECKING:
     from unshard.adapters.meta.shardrecords import Structures
-    from unshard.adapters.trialtables import DdlTrialTables
+    from unshard.adapters.targetddl import DdlTrialTables
     from unshard.core.rules.routing import Routing
 
 SWAPPED_STEP = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from unshard.adapters.parquet import Storage
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record

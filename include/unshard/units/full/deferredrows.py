@@ -1,7 +1,7 @@
 """Find which keys of the target other chunks of the same shard have loaded, by the chunks' files. Runs in executors.
 
 A shard with several unique keys is also cut into chunks (units/full/dump.py). If a value moves between two of its rows
-during the dump, the load leaves one of the rows to the binlog (adapters.target.chunk.deferred), which has a change of
+during the dump, the load leaves one of the rows to the binlog (adapters.target.deferring), which has a change of
 both before the end of safe mode. That is true only for rows of one shard, so the shard's own files show which rows are
 its own.
 """

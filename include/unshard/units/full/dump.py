@@ -32,7 +32,7 @@ from functools import partial
 from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.meta.activeworkers import dump_of
 from unshard.adapters.spark import map_items
-from unshard.adapters.target.steps import bounds_of
+from unshard.adapters.target.fencesteps import bounds_of
 from unshard.config import Consistency, OnDuplicate
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, finds_alike, is_chunked, may_leave_rows, pack_key, ranges, walked_columns

@@ -13,14 +13,13 @@ from typing import Any, Self
 import pyarrow as pa
 from pymysql.connections import Connection
 
-from unshard.adapters import condition as conditions
-from unshard.adapters import mysql
+from unshard.adapters import mysql, tablerows
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
-from unshard.adapters.snapshot import begin_snapshot, lock_table
 from unshard.adapters.tablerows import rows_statement
-from unshard.adapters.target.rendering.lines import content_of
+from unshard.adapters.target.rendering import content_of
 from unshard.adapters.textrows import prepare, read_rows, schema_of
+from unshard.adapters.upstream import begin_snapshot, lock_table
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange
@@ -218,7 +217,7 @@ def _connected(job: DumpJob, table: TableId) -> Iterator[Connection]:
     try:
         prepare(connection)
         if job.where:
-            conditions.prepare(connection)
+            tablerows.prepare_condition(connection)
         yield connection
     except TableMissing as error:
         raise StructureChanged(str(shard)) from error
@@ -236,7 +235,7 @@ def _message(job: DumpJob, table: TableId, error: StatementRefused) -> str:
     """Return the server's message about the condition, for any row or for a row that was read."""
     # The refused session may hold a lock that permits the table only by its own name.
     with contextlib.closing(mysql.connect(job.server, f"source {job.source}")) as connection:
-        conditions.prepare(connection)
-        return conditions.refusal(connection, table, job.where) or (
+        tablerows.prepare_condition(connection)
+        return tablerows.condition_refusal(connection, table, job.where) or (
             "" if error.errno in CHANGED else error.server_message
         )

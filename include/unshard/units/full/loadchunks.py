@@ -33,20 +33,18 @@ from unshard.adapters.target import (
     Mode,
     Writer,
     Writes,
+    chunkprogress,
     open_session,
     write_or_defer,
 )
-from unshard.adapters.target.changes import DeferredRow
-from unshard.adapters.target.chunk import progress
-from unshard.adapters.target.deferredrows import record
+from unshard.adapters.target.deferring import record
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
-from unshard.adapters.target.fence import hold_version
-from unshard.adapters.target.lastwrites import Pair, prepare
-from unshard.adapters.target.lastwrites import record as record_write
-from unshard.adapters.target.retrying import repeated
-from unshard.adapters.target.sending.load import blank_rows
+from unshard.adapters.target.fence import Pair, hold_version, prepare_fence, record_write
+from unshard.adapters.target.sending import blank_rows
+from unshard.adapters.target.session import repeated
+from unshard.adapters.target.targetrows import DeferredRow
 from unshard.config import OnDuplicate
 from unshard.core import codec
 from unshard.core.join.places import JoinedRows
@@ -107,8 +105,8 @@ class LoadJob:
     def deferred_table(self) -> str:
         return mysql.table_name(TableId(self.meta_schema, "deferred_row"))
 
-    def row_of(self, load_batch: "LoadBatch") -> progress.ChunkRow:
-        return progress.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
+    def row_of(self, load_batch: "LoadBatch") -> chunkprogress.ChunkRow:
+        return chunkprogress.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
 
     def pair_of(self, load_batch: "LoadBatch") -> Pair:
         return Pair(self.meta_schema, self.task, load_batch.shard.source, load_batch.target)
@@ -178,7 +176,7 @@ def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, L
     def in_transaction() -> None:
         with contextlib.closing(open_session(job.writer)) as connection:
             limit_row_wait(connection, LOCK_WAIT_SECONDS)
-            prepare(connection, job.pair_of(load_batch))
+            prepare_fence(connection, job.pair_of(load_batch))
             mysql.begin(connection)
             if (joined := job.joined.get(load_batch.target)) is not None:
                 hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
@@ -209,7 +207,7 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
             _tell(meta, load_batch, loaded)
             told = time.monotonic()
     millis = int(1000 * (time.monotonic() - began))
-    progress.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
+    chunkprogress.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
     record_write(connection, job.pair_of(load_batch))
     mysql.commit(connection)
 
@@ -242,7 +240,7 @@ def _unload_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) ->
     plan = _conversion(job, load_batch)
     for batch in _batches(job, load_batch):
         _remove(connection, job.targets[load_batch.target], load_batch, plan, batch)
-    progress.mark_dumped(connection, job.row_of(load_batch))
+    chunkprogress.mark_dumped(connection, job.row_of(load_batch))
     record_write(connection, job.pair_of(load_batch))
     mysql.commit(connection)
 
@@ -273,7 +271,7 @@ def _remove(
 
 
 def _is_waiting(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> bool:
-    state = progress.lock(connection, job.row_of(load_batch))
+    state = chunkprogress.lock_chunk(connection, job.row_of(load_batch))
     if state is None or state is ChunkState.PLANNED:
         raise ChunkGone(str(load_batch.shard), load_batch.number)
     return state is ChunkState.DUMPED

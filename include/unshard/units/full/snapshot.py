@@ -21,8 +21,8 @@ from functools import cache
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures, targetddl, upstream
-from unshard.adapters.snapshot import Moment, begin_snapshot
-from unshard.adapters.target.retrying import repeated
+from unshard.adapters.target.session import repeated
+from unshard.adapters.upstream import SnapshotMoment, begin_snapshot
 from unshard.config import Instance, OnDuplicate, ShardMode
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.ddl.queue import ShardState
@@ -78,7 +78,7 @@ class SnapshotReport:
 class View:
     """The shards of a source at one moment."""
 
-    moment: Moment
+    moment: SnapshotMoment
     targets: Mapping[TableId, TableId]
     schemas: Mapping[TableId, TableSchema]
     defaults: Mapping[str, SchemaDefault]

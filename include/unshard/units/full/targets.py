@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
-from unshard.adapters.target.lastwrites import drop_empty_schema
+from unshard.adapters.target.fence import drop_empty_schema
 from unshard.adapters.targetddl import create_schema, set_default
 from unshard.config import Instance, ShardMode, Task
 from unshard.core.checks.items import alike_names

@@ -22,7 +22,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import binlogstream, mysql, upstream
 from unshard.binlog.events import ARTIFICIAL, CHECKSUM, HEADER, EventType, Frame, read_format, read_frame, read_rotate
-from unshard.binlog.gtids import GTIDS
+from unshard.binlog.transactions import GTIDS
 from unshard.core.model import Location, Server
 from unshard.core.relay.gtidset import contains, same
 from unshard.errors.relay import DumpBroken, DumpRefused, GtidNotFound, UnsupportedEvent

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from unshard.adapters import binlogstream, mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import opened, unwrapped
 from unshard.binlog.events import (
     BETWEEN,
@@ -45,11 +45,10 @@ from unshard.binlog.events import (
     read_query,
     walk,
 )
-from unshard.binlog.gtids import GTIDS, HISTORIES, read_gtid, read_history
 from unshard.binlog.runs import Numbers, Run
 from unshard.binlog.sparse import images_at
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import QueryKind, classify
+from unshard.binlog.transactions import GTIDS, HISTORIES, QueryKind, classify, read_gtid, read_history
 from unshard.core.model import Location, Server, TableId
 from unshard.core.relay.chain import POSITIONS
 from unshard.core.relay.gtidset import has_gtid

@@ -19,9 +19,9 @@ from typing import TypedDict, Unpack
 from pymysql.connections import Connection
 
 from unshard.adapters import binlogstream, mysql, upstream
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
+from unshard.binlog.cutter import RunCutter
 from unshard.binlog.events import MAGIC
-from unshard.binlog.runcutter import RunCutter
 from unshard.binlog.runs import Run
 from unshard.core.model import Location, Server
 from unshard.core.relay.chain import dump_start

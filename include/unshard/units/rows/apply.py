@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, Removal, Writes
-from unshard.adapters.target.changes import Selected
+from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, RowRemoval, Writes
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.rendering.lines import rows_of
+from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.targetrows import Selected
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
 from unshard.core.rows.compaction import Collisions, Write, actions
@@ -89,7 +89,7 @@ class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
         return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
 
 
-Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines], tuple[Clash, ...]]
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[RowRemoval], Sequence[Lines], tuple[Clash, ...]]
 
 
 def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
@@ -99,7 +99,7 @@ def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
 
 
 def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
-    removals: list[Removal] = []
+    removals: list[RowRemoval] = []
     writes: list[Lines] = []
     for layout in pc.unique(runs["layout"]).to_pylist():
         some = runs.filter(pc.equal(runs["layout"], layout)).combine_chunks()
@@ -113,22 +113,22 @@ def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
         destination = job.layouts[layout].destination
         rows, change = counted.rows.to_numpy(), counted.change
         for row, count in zip(rows[change < 0].tolist(), change[change < 0].tolist(), strict=True):
-            removals.append(Removal(destination, lines[row].as_py(), -count))
+            removals.append(RowRemoval(destination, lines[row].as_py(), -count))
         added = pa.array(np.repeat(rows[change > 0], change[change > 0]))
         if len(added):
             writes.append(_lines(job, some, layout, added, Mode.PLAIN))
     return (), removals, writes, ()
 
 
-def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple[list[Removal], list[Lines]]:
+def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple[list[RowRemoval], list[Lines]]:
     runs = runs.sort_by([("shard", "ascending"), ("seq", "ascending")]).combine_chunks()
     columns = (runs[name].to_pylist() for name in ("shard", "line", "base", "gone"))
     net = net_lines(*columns)
     destination = job.layouts[layout].destination
-    removals = [Removal(destination, line, count) for line, count in net.removed.items()]
+    removals = [RowRemoval(destination, line, count) for line, count in net.removed.items()]
     new = _lines(job, runs, layout, pa.array(net.new, pa.int64()), Mode.PLAIN)
     changed = _lines(job, runs, layout, pa.array([row for _, row in net.changed], pa.int64()), Mode.PLAIN)
-    origins = Origins(removals=[Removal(destination, line, 1) for line, _ in net.changed])
+    origins = Origins(removals=[RowRemoval(destination, line, 1) for line, _ in net.changed])
     return removals, [each for each in (new, replace(changed, origins=origins)) if len(each.lines)]
 
 

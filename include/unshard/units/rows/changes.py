@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target.rendering.lines import rows_of
-from unshard.adapters.target.sending.load import blank_rows
+from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.sending import blank_rows
 from unshard.core.rows.compaction import Op
 from unshard.units.rows import sortkeys
 from unshard.units.rows.conversion import Conversion, convert

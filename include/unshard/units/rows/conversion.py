@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
-from unshard.adapters.target.destination import Form, key_of
-from unshard.adapters.target.sending.load import refuse_nulls
+from unshard.adapters.target.sending import refuse_nulls
+from unshard.adapters.target.targetrows import LineForm, key_of
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
@@ -101,7 +101,7 @@ class Conversion:
     key: tuple[int, ...]
     """Numbers of the fields of the target's key; empty for a multiset."""
 
-    def in_form(self, form: Form) -> "Conversion":
+    def in_form(self, form: LineForm) -> "Conversion":
         """Return the same conversion to lines of another form, if its columns have it."""
         return replace(self, destination=self.destination.in_form(form))
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Applied
-from unshard.adapters.target.inorder import apply_in_order
-from unshard.adapters.target.rowsteps import Group, RowStep
+from unshard.adapters.target.applyinorder import apply_in_order
+from unshard.adapters.target.rowsteps import ConnectedTables, RowStep
 from unshard.core.model import TableId
 from unshard.core.rows.compaction import Op
 from unshard.core.rows.inorder import RowImages, RowStepKind, steps_of
@@ -74,7 +74,7 @@ def apply_group(job: WindowJob, targets: Sequence[int], runs: Mapping[int, pa.Ta
     """Apply the runs of tables that foreign keys connect; raises StepRefused."""
     own = {target: runs[target] for target in targets if target in runs}
     schemas = {job.targets[target]: job.schemas[target] for target in own}
-    group = Group(
+    group = ConnectedTables(
         tuple(fence_of(job, target) for target in own),
         job.foreign_keys,
         schemas,

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
-from unshard.adapters.target.destination import is_blankable
-from unshard.adapters.target.rendering.lines import ABSENT, lines_of
-from unshard.adapters.target.sending.load import blank_rows
+from unshard.adapters.target.rendering import ABSENT, lines_of
+from unshard.adapters.target.sending import blank_rows
+from unshard.adapters.target.targetrows import is_blankable
 from unshard.core.rows.compaction import Op
 from unshard.errors.rows import ColumnLeftOut, KeyOutOfOrder, MovedRowUnknown
 from unshard.units.rows import sortkeys

@@ -11,9 +11,9 @@ from functools import cached_property
 from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Fence, Writer
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
@@ -108,7 +108,7 @@ class WindowJob:
     """The foreign keys of the target tables, if the task's session checks them."""
     together: tuple[tuple[TableId, ...], ...] = ()
     """Targets with a part of the window, written in the order of the binlog, whose foreign keys may be gone by now."""
-    form: Form = Form.TEXT
+    form: LineForm = LineForm.TEXT
     """The form of lines, for columns that have it. Rows that are written in order, or keep values, stay text."""
     is_unsure: bool = False
     """The window begins before P1: the dump may have read tables at moments between its changes."""
@@ -182,7 +182,7 @@ class WindowJob:
         reshaping = self.reshapings.get(rows.shard.table, AS_IT_IS)
         structure, joined = self.structures[rows.structure], self.joined.get(rows.target)
         number = self.targets.index(rows.target)
-        form = Form.TEXT if number in self.tracked or number in self.leaders else self.form
+        form = LineForm.TEXT if number in self.tracked or number in self.leaders else self.form
         try:
             if joined is not None:
                 into = rows.target, schema

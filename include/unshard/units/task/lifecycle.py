@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.meta.activeworkers import dump_of, load_of, window_of
-from unshard.adapters.target import lastwrites
+from unshard.adapters.target import fence
 from unshard.config import Task
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Server, TableId
@@ -115,7 +115,7 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
         raise TaskAtWork(work.task.name, _listed(busy))
     make_all(work, MAKING_SECONDS)
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
-        rows = work.meta.removal.remove(lastwrites.schemas(connection))
+        rows = work.meta.removal.remove(fence.schemas_with_writes(connection))
     for folder in FOLDERS:
         work.storage.delete_folder(folder)
     log.info("command %s task=%s by=%s via=%s reason=%s rows=%s", REMOVE, work.task.name, by, via, reason, rows)

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from pymysql.connections import Connection
 
-from unshard.adapters import checksumqueries as queries
-from unshard.adapters import condition as conditions
-from unshard.adapters import mysql, serverstate
+from unshard.adapters import mysql, serverstate, tablerows
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
@@ -123,7 +121,7 @@ class Sessions:
             if (packet := serverstate.packet_bytes(connection)) < MINIMAL_PACKET:
                 raise PacketTooSmall(str(place.server), packet, MINIMAL_PACKET)
             if place.only:
-                conditions.prepare(connection)
+                tablerows.prepare_condition(connection)
             own[wanted] = connection
         return own[wanted]
 
@@ -170,7 +168,7 @@ def checksums(sessions: Sessions, check: TableCheck, places: Sequence[ComparedTa
     asked = [(place, where) for place, where in conditions if where != NEVER]
     for first in range(0, len(asked), TABLES_PER_STATEMENT):
         some = asked[first : first + TABLES_PER_STATEMENT]
-        sql = queries.sums([(_hash(check, place), place.seen.where(where)) for place, where in some])
+        sql = tablerows.sums([(_hash(check, place), place.seen.where(where)) for place, where in some])
         for number, count, total in sessions.query(some[0][0], sql):
             found[some[int(number or 0)][0].name] = Sum(int(count or 0), int(total or 0))
     return found
@@ -275,7 +273,7 @@ def _nth(
 ) -> tuple[bytes, ...] | None:
     """Return the key of the row with that number in the range; None if it has fewer rows."""
     names = [place.schema.column(name).name for name in check.comparison.key]
-    found = sessions.query(place, queries.nth_key(names, place.seen.where(_condition(check, place, span)), number))
+    found = sessions.query(place, tablerows.nth_key(names, place.seen.where(_condition(check, place, span)), number))
     return tuple(value for value in found[0] if value is not None) if found else None
 
 
@@ -289,7 +287,7 @@ def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[D
         return []  # the tables have changed meanwhile and are equal
     rows = {
         place.name: _rows(
-            sessions, check, place, place.seen.where(outside=queries.with_hashes(_hash(check, place), hashes))
+            sessions, check, place, place.seen.where(outside=tablerows.with_hashes(_hash(check, place), hashes))
         )
         for place in check.places
     }
@@ -299,7 +297,7 @@ def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[D
 def _differing_buckets(sessions: Sessions, check: TableCheck) -> list[str]:
     counts: dict[str, dict[str, Sum]] = {}
     for place in check.places:
-        sql = queries.bucket_sums(_hash(check, place), BUCKETS, place.seen.rows)
+        sql = tablerows.bucket_sums(_hash(check, place), BUCKETS, place.seen.rows)
         for bucket, count, total in sessions.query(place, sql):
             counts.setdefault(_text(bucket), {})[place.name] = Sum(int(count or 0), int(total or 0))
     return sorted(bucket for bucket, sums in counts.items() if not agree({PLACE_TARGET: Sum(), **sums}))
@@ -309,7 +307,7 @@ def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set
     balance: Counter[str] = Counter()
     for place in check.places:
         hashed = _hash(check, place)
-        sql = queries.hash_counts(hashed, place.seen.where(outside=queries.in_bucket(hashed, bucket)))
+        sql = tablerows.hash_counts(hashed, place.seen.where(outside=tablerows.in_bucket(hashed, bucket)))
         sign = -1 if place.name == PLACE_TARGET else 1
         for digest, count in sessions.query(place, sql):
             balance[_text(digest)] += sign * int(count or 0)
@@ -321,7 +319,7 @@ def _rows(sessions: Sessions, check: TableCheck, place: ComparedTable, rows: str
     by_name = {form.column.lower(): form for form in check.comparison.forms}
     forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
     columns = [checksum.shown(form, place.schema.column(form.column)) for form in forms]
-    sql = queries.hashes_and_columns(_hash(check, place), columns, rows)
+    sql = tablerows.hashes_and_columns(_hash(check, place), columns, rows)
     return Counter(
         (tuple(None if value is None else _text(value) for value in key), _text(digest))
         for digest, *key in sessions.query(place, sql)

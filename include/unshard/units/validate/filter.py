@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from unshard.adapters import condition as conditions
+from unshard.adapters import tablerows
 from unshard.core.full.condition import ValidationFilter, look_through, refused
 from unshard.units.validate.compare import ComparedTable, Sessions, TableCheck
 from unshard.units.work import Work
@@ -43,7 +43,7 @@ def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -
     for place in check.places:
         places.setdefault((place.server, place.schema.shape), place)
     asked = {
-        place.name: conditions.refusal(sessions.connection(place), place.table, looked.condition)
+        place.name: tablerows.condition_refusal(sessions.connection(place), place.table, looked.condition)
         for place in places.values()
     }
     return {name: message for name, message in asked.items() if message}

@@ -1,7 +1,7 @@
 """Deferred rows: checks after the end of safe mode that a later change has brought each of them.
 
 The load defers rows that conflict with another row of their shard (units/full/deferredrows.py). Safe mode defers rows
-that lack values and are not in the target (adapters.target.partialrows). The binlog up to P1 has a change of each of
+that lack values and are not in the target (adapters.target.completing). The binlog up to P1 has a change of each of
 them, because both are caused by the different moments at which chunks are dumped. If it has no such change (a key
 that only the target compares as equal, a session that logs changed columns only, a change that was not logged), the
 target lacks a row. The error is raised whenever windows reach the end of the pulled binlog, until a change has brought

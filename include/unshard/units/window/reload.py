@@ -47,12 +47,11 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, tablerows, textrows, upstream
+from unshard.adapters.target import chunkprogress as chunks
 from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.chunk import reload as chunks
-from unshard.adapters.target.chunk.reload import ColumnUpdate, ReloadRow, Values
-from unshard.adapters.target.lastwrites import Pair, prepare, record
-from unshard.adapters.target.retrying import repeated
-from unshard.adapters.target.session import open_session
+from unshard.adapters.target.chunkprogress import ColumnUpdate, ReloadRow, Values
+from unshard.adapters.target.fence import Pair, prepare_fence, record_write
+from unshard.adapters.target.session import open_session, repeated
 from unshard.config.unitkeys import OnDuplicate
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
@@ -300,11 +299,11 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as beside,
     ):
         pair = Pair(work.task.meta_schema, work.task.name, shard.source, _state(work, shard).target)
-        prepare(target, pair)
+        prepare_fence(target, pair)
         mysql.begin(target)
         chunks.hold_source(target, row)
         work.meta.pauses.refuse()
-        progress = chunks.lock(target, row)
+        progress = chunks.lock_reload(target, row)
         if progress is None or progress.state is ReloadState.DONE:
             return None
         mysql.begin(source)
@@ -317,8 +316,8 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         mysql.rollback(source)  # it has only read
         with naming_table(plan.update.table):
             changed = plan.update.run(target, rows)
-        chunks.advance(target, row, upper, len(rows), changed)
-        record(target, pair)
+        chunks.advance_reload(target, row, upper, len(rows), changed)
+        record_write(target, pair)
         mysql.commit(target)
     return Chunk(len(rows), size)
 

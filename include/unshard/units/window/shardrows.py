@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unshard.adapters.target import Fence
-from unshard.adapters.target.shardrows import delete_rows_of
+from unshard.adapters.target.shardremoval import delete_rows_of
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rules.shardrows import ShardRows, rows_of, why_unknown

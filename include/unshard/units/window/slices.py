@@ -4,7 +4,7 @@ The sections of a window (core.window.sections) are applied one after the other.
 commits the window up to it.
 
 The parts of a section with one target are cut into slices of consecutive parts. While the server writes one slice, the
-next is read, and it is compacted as soon as a session has no other slice to write (adapters/target/slices). So if the
+next is read, and it is compacted as soon as a session has no other slice to write (adapters/target/apply). So if the
 server is the slower side, the slices become larger, and a key that changes often is written less often. The rows at
 the end are the same for every cut. A section is not cut if slices could end in other rows than the whole:
 
@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
@@ -106,12 +106,12 @@ class ReadAndApply:
             if done == len(sections):
                 break
             if applied.needs_text:
-                form = Form.TEXT
+                form = LineForm.TEXT
                 continue
             try:
                 whole = applied.errors or _as_a_whole(replace(sections[done], form=form))
             except RowsArePartial:
-                form = Form.TEXT
+                form = LineForm.TEXT
                 continue
             if error := next(filter(None, map(error_in, whole)), None):
                 return [*results, AppliedSections(done, error)] if done else whole

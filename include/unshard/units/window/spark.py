@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from unshard.adapters.spark import collect, columns, numbers
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.units.lazyspark import LazySpark
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.rows.shuffle import PAYLOADS
@@ -35,7 +35,7 @@ def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) 
         return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
     results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
     if any(isinstance(result, NeedsText) for result in results):
-        return _results(spark, lambda: _two_stages(spark, replace(job, form=Form.TEXT), workers))
+        return _results(spark, lambda: _two_stages(spark, replace(job, form=LineForm.TEXT), workers))
     return results
 
 

@@ -29,12 +29,12 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, apply_changes
-from unshard.adapters.target.destination import Form
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rowsteps import StepRefused
+from unshard.adapters.target.targetrows import LineForm
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
-from unshard.binlog.rawrows import BEYOND, Span, extract
+from unshard.binlog.rawrows import BEYOND, RowSpan, extract
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.compaction import Collisions
@@ -340,7 +340,7 @@ class PartReader:
 
     def _compacted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> Run:
         conversion, layout = self._job.conversion(rows)
-        if is_sparse(batch) and conversion.destination.form is not Form.TEXT:
+        if is_sparse(batch) and conversion.destination.form is not LineForm.TEXT:
             raise RowsArePartial
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         tracked = number in self._job.tracked
@@ -407,10 +407,10 @@ def held_window(path: str) -> int:
     return int(path.rpartition("/")[2].partition("-")[0].removeprefix("w"))
 
 
-def _span(disposition: Disposition, file: str) -> Span:
+def _span(disposition: Disposition, file: str) -> RowSpan:
     """Return the end positions of the transactions in this binlog file that a disposition is for."""
     after = -1 if disposition.start is None else _start(disposition, file)
-    return Span(after) if disposition.until is None else Span(after, disposition.until.position)
+    return RowSpan(after) if disposition.until is None else RowSpan(after, disposition.until.position)
 
 
 def _starts(by_table: Mapping[TableId, Disposition], file: str) -> dict[TableId, int]:

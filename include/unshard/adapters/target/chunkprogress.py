@@ -1,4 +1,6 @@
-"""One chunk of a reload in one transaction: the source is held, the rows are updated, the progress is recorded.
+"""The progress of chunks, in the transaction of their rows: of the load, and of the reload of columns (in executors).
+
+In a reload, the source is held, the rows are updated, and the progress is recorded in one transaction.
 
 `hold_source` locks the row of the source, as the beginning and the end of a window do. So no window of the source
 begins until the transaction ends, and no other chunk of the source is written.
@@ -13,13 +15,59 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.sending.statements import STATEMENT_BYTES, run_statement
+from unshard.adapters.target.sending import STATEMENT_BYTES, run_statement
 from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.reload import ReloadState, names_digest
 from unshard.core.sql.literals import stored
+from unshard.core.task.state import ChunkState
 from unshard.errors.meta import UnknownSource
 from unshard.errors.rows import StatementWarned
+
+# --- chunks of the load ---
+
+OF_CHUNK = "WHERE task = %s AND id = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """Names a row of `load_chunk`."""
+
+    meta_schema: str
+    task: str
+    chunk: int
+
+    @property
+    def table(self) -> str:
+        """The quoted name of `load_chunk`."""
+        return mysql.table_name(TableId(self.meta_schema, "load_chunk"))
+
+
+def lock_chunk(connection: Connection, row: ChunkRow) -> ChunkState | None:
+    """Lock the row until the end of the transaction; return the chunk's state, None if the row does not exist."""
+    sql = f"SELECT state FROM {row.table} {OF_CHUNK} FOR UPDATE"  # noqa: S608
+    rows = mysql.query(connection, sql, (row.task, row.chunk))
+    return ChunkState(rows[0][0]) if rows else None
+
+
+def mark_loaded(connection: Connection, row: ChunkRow, rows: int, millis: int) -> None:
+    """Record that the rows of the chunk are in the target, and how long the load has taken."""
+    sql = (
+        f"UPDATE {row.table} SET state = %s, loaded_rows = %s, load_millis = %s, loaded_at = UTC_TIMESTAMP(6),"  # noqa: S608
+        f" updated_at = UTC_TIMESTAMP(6) {OF_CHUNK}"
+    )
+    mysql.query(connection, sql, (ChunkState.LOADED.value, rows, millis, row.task, row.chunk))
+    under_way = mysql.table_name(TableId(row.meta_schema, "load_progress"))
+    mysql.query(connection, f"DELETE FROM {under_way} WHERE task = %s AND chunk = %s", (row.task, row.chunk))  # noqa: S608
+
+
+def mark_dumped(connection: Connection, row: ChunkRow) -> None:
+    """Record that the rows of the chunk were removed from the target."""
+    sql = f"UPDATE {row.table} SET state = %s, loaded_rows = 0, updated_at = UTC_TIMESTAMP(6) {OF_CHUNK}"  # noqa: S608
+    mysql.query(connection, sql, (ChunkState.DUMPED.value, row.task, row.chunk))
+
+
+# --- chunks of a reload ---
 
 STATEMENT_ROWS = 200
 Values = tuple[bytes | None, ...]
@@ -41,11 +89,11 @@ class ReloadRow:
         return self.task, self.shard.source, table.schema, table.name, names_digest(self.columns)
 
 
-OURS = "WHERE task = %s AND source = %s AND shard_schema = %s AND shard_table = %s AND digest = %s"
+OF_RELOAD = "WHERE task = %s AND source = %s AND shard_schema = %s AND shard_table = %s AND digest = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReloadProgress:
     """How far a reload is."""
 
     state: ReloadState
@@ -63,29 +111,29 @@ def hold_source(connection: Connection, row: ReloadRow) -> None:
 
 def hold_structure(connection: Connection, table: TableId, *, for_writing: bool = False) -> None:
     """Keep DDL of a table from running until the end of the transaction."""
-    lock = " FOR UPDATE" if for_writing else ""
-    mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock}")  # noqa: S608
+    lock_reload = " FOR UPDATE" if for_writing else ""
+    mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock_reload}")  # noqa: S608
 
 
-def lock(connection: Connection, row: ReloadRow) -> Progress | None:
+def lock_reload(connection: Connection, row: ReloadRow) -> ReloadProgress | None:
     """Lock the progress until the end of the transaction and return it."""
     table = mysql.table_name(TableId(row.meta_schema, "column_reload"))
-    sql = f"SELECT state, basis, reached_key FROM {table} {OURS} FOR UPDATE"  # noqa: S608
+    sql = f"SELECT state, basis, reached_key FROM {table} {OF_RELOAD} FOR UPDATE"  # noqa: S608
     found = mysql.query(connection, sql, row.key)
     if not found:
         return None
     ((state, basis, reached),) = found
-    return Progress(ReloadState(state), basis, unpack_key(json.loads(reached)) if reached else None)
+    return ReloadProgress(ReloadState(state), basis, unpack_key(json.loads(reached)) if reached else None)
 
 
-def advance(connection: Connection, row: ReloadRow, reached: Key | None, read: int, changed: int) -> None:
+def advance_reload(connection: Connection, row: ReloadRow, reached: Key | None, read: int, changed: int) -> None:
     """Record a chunk; `reached` is its last key, None after the last chunk."""
     state = ReloadState.DONE if reached is None else ReloadState.READING
     values: list[Any] = [state.value, None if reached is None else json.dumps(pack_key(reached)), read, changed]
     table = mysql.table_name(TableId(row.meta_schema, "column_reload"))
     sql = (
         f"UPDATE {table} SET state = %s, reached_key = %s, chunks = chunks + 1, rows_read = rows_read + %s,"  # noqa: S608
-        f" rows_changed = rows_changed + %s, changed_at = UTC_TIMESTAMP(6) {OURS}"
+        f" rows_changed = rows_changed + %s, changed_at = UTC_TIMESTAMP(6) {OF_RELOAD}"
     )
     mysql.query(connection, sql, (*values, *row.key))
 
@@ -112,7 +160,6 @@ class ColumnUpdate:
         return f"UPDATE {mysql.table_name(self.table)} SET {', '.join(sets)} WHERE {where}"  # noqa: S608
 
     def _chosen(self, column: Column, by_value: dict[bytes | None, list[Values]]) -> str:
-        """Return the expression for the value of each row."""
         if len(by_value) == 1:
             return stored(column, next(iter(by_value)))
         whens = (f"WHEN {any_of(self.key, keys)} THEN {stored(column, value)}" for value, keys in by_value.items())

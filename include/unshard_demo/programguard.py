@@ -1,4 +1,4 @@
-"""`python -m unshard_demo.guard`: ends programs when the process that started them ends, for whatever reason.
+"""`python -m unshard_demo.programguard`: ends programs when the process that started them ends, for whatever reason.
 
 It reads the names of started programs from that process, line by line. At the end of its input the process has ended or
 was killed, so it ends all programs that still run. Linux can also signal children when their parent dies, but it does

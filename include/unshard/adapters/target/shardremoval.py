@@ -21,12 +21,10 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import is_exactly
-from unshard.adapters.target.fence import Fence, own
-from unshard.adapters.target.lastwrites import prepare
-from unshard.adapters.target.retrying import in_sessions
-from unshard.adapters.target.sending.statements import run_statement
-from unshard.adapters.target.session import Writer
-from unshard.adapters.target.steps import bounds_of
+from unshard.adapters.target.fence import Fence, own, prepare_fence
+from unshard.adapters.target.fencesteps import bounds_of
+from unshard.adapters.target.sending import run_statement
+from unshard.adapters.target.session import Writer, in_sessions
 from unshard.core.full.chunks import Key, walked_columns
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rules.extractedvalues import stored_value
@@ -68,7 +66,7 @@ def delete_rows_of(
     delete_next = _delete_range if walked_columns(schema) else _delete_some
 
     def once(connection: Connection) -> None:
-        prepare(connection, fence)
+        prepare_fence(connection, fence)
         with _reading(writer) as reader:
             while not walk.is_done:
                 delete_next(connection, reader, walk)
@@ -104,7 +102,6 @@ def _reading(writer: Writer) -> Iterator[Connection]:
 
 
 def _delete_range(connection: Connection, reader: Connection, walk: _Walk) -> None:
-    """Delete the rows in the next range of the key."""
     names = ", ".join(identifier(column.name) for column in walked_columns(walk.schema))
     bound = f"SELECT {names} FROM {walk.table} WHERE {walk.where()} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"  # noqa: S608
     found = mysql.query(reader, bound)

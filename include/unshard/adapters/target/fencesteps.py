@@ -22,6 +22,11 @@ same steps even if their rows are partly written. The last transaction raises th
 | in COMMIT of a step             | a new connection reads whether the step is done                        |
 | another run begins              | the epoch was raised: the step's check of the fence fails, rollback    |
 | the target's key changes        | the steps no longer match: all changes run again, with REPLACE         |
+
+**Shares** divide the changes of a window between several sessions: each key belongs to one session (in executors).
+A key belongs to a block of consecutive values of its first column, and blocks go to the sessions in turn. So the order
+of the changes of a key is kept, and each session writes neighbouring rows. The blocks are as large as the keys of the
+first slice allow: two sessions that write the same pages wait for each other.
 """
 
 from bisect import bisect_right
@@ -31,17 +36,135 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, Lines
-from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
+from unshard.adapters.target.rendering import rows_of
 from unshard.adapters.target.session import Writer
-from unshard.adapters.target.shares import Shares, is_exact
+from unshard.adapters.target.targetrows import Changes, Lines, Mode, Selected
 from unshard.core.rows.writepath import LoadData
+from unshard.core.sql.literals import INTEGERS, TEXTS
+
+# --- shares of sessions ---
+
+Numbers = npt.NDArray[np.uint64]
+
+INTEGER_BYTES = 9
+"""Size of an integer in an encoded key (units/rows/sortkeys): its sign, then eight bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The session of each key: block number modulo the number of sessions."""
+
+    sessions: int
+    origin: int
+    """The value where a block begins."""
+    block: int
+    """Number of consecutive values in a block."""
+
+    def encoded(self) -> bytes:
+        """Return the value as text, for `fence_step`."""
+        return f"{self.sessions} {self.origin} {self.block}".encode()
+
+    @staticmethod
+    def decoded(text: bytes) -> "Shares":
+        return Shares(*map(int, text.split()))
+
+    def of(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the number of the session of each encoded key."""
+        blocks = (_leading(keys) - np.uint64(self.origin)) // np.uint64(self.block)
+        return (blocks % np.uint64(self.sessions)).astype(np.int64)
+
+    def split(self, changes: Changes) -> Iterator[Changes]:
+        assert changes.order is not None
+        deletes = self.of(changes.order)
+        writes = [self.of(_order(each)) for each in changes.writes.lines]
+        for number in range(self.sessions):
+            yield _chosen(changes, deletes == number, [places == number for places in writes])
+
+    def part(self, changes: Changes, number: int) -> Changes:
+        return list(self.split(changes))[number]
+
+
+def shares_for(changes: Changes, sessions: int, least_keys: int, spread: float) -> Shares | None:
+    """Return how to divide a window that begins with these changes; None: one session writes it.
+
+    The table must have one unique key whose equal values have equal bytes, and which begins with an integer.
+    """
+    if sessions < 2 or not can_be_shared(changes):
+        return None
+    assert changes.order is not None
+    keys = np.concatenate([_leading(each) for each in (changes.order, *map(_order, changes.writes.lines))])
+    if len(keys) < max(least_keys, sessions):
+        return None
+    origin = int(keys.min())
+    keys = keys - np.uint64(origin)
+    block = int(keys.max()) // sessions + 1
+    while block:
+        places = (keys // np.uint64(block) % np.uint64(sessions)).astype(np.int64)
+        if np.bincount(places, minlength=sessions).max() * sessions <= spread * len(keys):
+            return Shares(sessions, origin, block)
+        block //= 2
+    return None
+
+
+def can_be_shared(changes: Changes) -> bool:
+    """Whether each of these changes belongs to one session whatever the others do."""
+    if changes.order is None or not changes.key or changes.key[0].data_type not in INTEGERS:
+        return False
+    is_moving = any(each.origins is not None and each.origins.moves for each in changes.writes.lines)
+    return is_exact(changes) and not is_moving
+
+
+def is_exact(changes: Changes) -> bool:
+    """Whether equal keys have equal bytes, and the table has no other unique key."""
+    texts = [column for column in changes.key if column.data_type in TEXTS - {"enum", "set"}]
+    return len(changes.writes.unique) == 1 and not texts
+
+
+def _order(each: Lines) -> pa.Array:
+    assert each.order is not None
+    return each.order
+
+
+def _leading(keys: pa.Array) -> Numbers:
+    """Return the first column of encoded keys as unsigned numbers; negative ones follow all others."""
+    if not len(keys):
+        return np.empty(0, np.uint64)
+    _, offsets, content = keys.buffers()
+    starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
+    places = np.ndarray(content.size - INTEGER_BYTES + 1, f"V{INTEGER_BYTES}", content, strides=(1,))
+    parts = places[starts].view(np.uint8).reshape(-1, INTEGER_BYTES)[:, 1:]
+    numbers: Numbers = np.ascontiguousarray(parts).view(">u8").ravel().astype(np.uint64)
+    return numbers
+
+
+def _chosen(changes: Changes, deletes: npt.NDArray[np.bool_], writes: Sequence[npt.NDArray[np.bool_]]) -> Changes:
+    lines = [_lines_of_share(each, mask) for each, mask in zip(changes.writes.lines, writes, strict=True) if mask.any()]
+    chosen = Selected(changes.deletes, np.flatnonzero(deletes))
+    rows = replace(changes.writes, lines=lines, known_clashes=())
+    return replace(changes, deletes=chosen, order=None, writes=rows, newly_deferred=())
+
+
+def _lines_of_share(each: Lines, mask: npt.NDArray[np.bool_]) -> Lines:
+    rows = np.flatnonzero(mask)
+    origins = None if each.origins is None else each.origins.of(rows.tolist())
+    return replace(
+        each,
+        lines=rows_of(each.lines, rows),
+        blank=rows_of(each.blank, rows),
+        shards=Selected(each.shards, rows),
+        order=None,
+        origins=origins,
+    )
+
+
+# --- steps ---
 
 OF_WINDOW = f"{OURS} AND `window` = %s"
 
@@ -82,7 +205,7 @@ STATEMENTS = Bounds(20_000, 16 << 20, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FenceStep:
     """Changes to keys above the previous step's `upper`, up to `upper`; None: no upper limit."""
 
     number: int
@@ -92,7 +215,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ImageProgress:
     """How much of a large window is in tables that foreign keys connect; equal in all of them."""
 
     content: str
@@ -135,7 +258,7 @@ def size_of(changes: Changes) -> tuple[int, int]:
     return len(changes.deletes) + sum(map(len, lines)), deletes + sum(each.nbytes for each in lines)
 
 
-def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[Step, ...]:
+def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[FenceStep, ...]:
     """Return the persisted steps of a window; empty if one transaction is enough. This run must own the fence."""
     found = _read(connection, fence)
     if found or not is_large(changes, bounds):
@@ -150,11 +273,11 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
 def store_shares(connection: Connection, fence: Fence, changes: Changes, shares: Shares) -> None:
     """Store the shares of a window in the transaction of the first one; the fence is locked."""
     numbers = range(shares.sessions)
-    steps = (Step(number, StepKind.SHARE, shares.encoded(), done=not number) for number in numbers)
+    steps = (FenceStep(number, StepKind.SHARE, shares.encoded(), done=not number) for number in numbers)
     _store(connection, fence, changes, steps)
 
 
-def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[Step]) -> None:
+def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[FenceStep]) -> None:
     sql = (
         f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
         " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
@@ -165,7 +288,7 @@ def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterab
         mysql.query(connection, sql, row)
 
 
-def progress_of(connection: Connection, fence: Fence) -> Progress | None:
+def progress_of(connection: Connection, fence: Fence) -> ImageProgress | None:
     """Return the recorded progress of the window in a table that foreign keys connect with others."""
     sql = f"SELECT upper_key, key_columns FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window, IN_ORDER))
@@ -173,10 +296,10 @@ def progress_of(connection: Connection, fence: Fence) -> Progress | None:
         return None
     ((images, about),) = rows
     content, _, again = about.partition(" ")
-    return Progress(content, int(images), bool(again))
+    return ImageProgress(content, int(images), bool(again))
 
 
-def begin(connection: Connection, fence: Fence, progress: Progress) -> None:
+def begin(connection: Connection, fence: Fence, progress: ImageProgress) -> None:
     """Record a progress in place of another one."""
     where = f"{OF_WINDOW} AND number = %s"
     mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {where}", (*named(fence), fence.window, IN_ORDER))  # noqa: S608
@@ -189,7 +312,7 @@ def begin(connection: Connection, fence: Fence, progress: Progress) -> None:
     mysql.query(connection, sql, row)
 
 
-def advance(connection: Connection, fence: Fence, before: Progress, after: Progress) -> bool:
+def advance(connection: Connection, fence: Fence, before: ImageProgress, after: ImageProgress) -> bool:
     """Record the progress in the transaction of its rows; returns False if another transaction has moved it."""
     sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {OF_WINDOW} AND number = %s AND upper_key = %s"  # noqa: S608
     row = (str(after.images), *named(fence), fence.window, IN_ORDER, str(before.images))
@@ -212,13 +335,13 @@ def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) ->
     return mysql.query(connection, sql, (*named(fence), fence.window)) != [(_key_of(changes),)]
 
 
-def mark(connection: Connection, fence: Fence, step: Step) -> bool:
+def mark(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     """Record in the step's transaction that it is done; returns False if it already was."""
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {OF_WINDOW} AND number = %s AND done = 0"  # noqa: S608
     return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
 
 
-def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
+def is_done(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     """Whether the target has the step or the whole window; raises FencedOut when another run has taken over."""
     return is_applied(connection, fence) or any(
         each.number == step.number and each.done for each in _read(connection, fence)
@@ -230,11 +353,13 @@ def forget(connection: Connection, fence: Fence) -> None:
     mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", named(fence))  # noqa: S608
 
 
-def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
+def _read(connection: Connection, fence: Fence) -> tuple[FenceStep, ...]:
     sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window))
     return tuple(
-        Step(number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done))
+        FenceStep(
+            number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done)
+        )
         for number, kind, upper, done in rows
     )
 
@@ -250,13 +375,13 @@ def _key_of(changes: Changes) -> str:
 # --- cutting ------------------------------------------------------------------------------------------------
 
 
-def cut(changes: Changes, bounds: Bounds) -> Iterator[Step]:
+def cut(changes: Changes, bounds: Bounds) -> Iterator[FenceStep]:
     """Yield the steps of changes that have a key."""
     number = 0
     together = is_exact(changes)
     for kind in (StepKind.ALL,) if together else (StepKind.DELETES, StepKind.WRITES):
         for upper in (*_borders(changes, kind, bounds), None):
-            yield Step(number, kind, upper)
+            yield FenceStep(number, kind, upper)
             number += 1
 
 
@@ -285,7 +410,7 @@ def _sizes(array: pa.Array) -> np.ndarray:
     return sizes
 
 
-def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Changes]]:
+def parts_of(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tuple[FenceStep, Changes]]:
     """Yield each step with its changes; the known collisions are recorded with the first writes."""
     known = changes.writes.known_clashes
     for before, step in pairwise((None, *steps)):
@@ -300,7 +425,7 @@ def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Ch
         yield step, part
 
 
-def _part(changes: Changes, step: Step, lower: bytes | None) -> Changes:
+def _part(changes: Changes, step: FenceStep, lower: bytes | None) -> Changes:
     order = changes.order
     assert order is not None
     first, last = _span(order, lower, step.upper)

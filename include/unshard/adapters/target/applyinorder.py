@@ -1,4 +1,24 @@
-"""Write changes of connected tables one by one, in the caller's transaction (executors).
+"""Apply the changes of tables that foreign keys connect: in the order of the binlog (executors).
+
+The server checks foreign keys and carries out their actions as it did on the source. All tables of a
+group and their fences are one transaction, so a process that dies leaves all or nothing of a window. A large window is
+cut into several transactions in the order of the binlog, at places where no row lacks the row that it references. Each
+transaction records in the fence steps of all tables how many row images are written. The last one raises the fences and
+deletes the steps.
+
+| process dies                        | result                                                                     |
+|-------------------------------------|----------------------------------------------------------------------------|
+| before the steps are recorded       | nothing has happened                                                       |
+| in a transaction                    | the server rolls it back; a retry goes on after the images that are done   |
+| in COMMIT                           | a new connection reads how many images are done, and the fences            |
+| between two transactions            | a retry goes on after the images that are done                             |
+| another run begins                  | the epoch was raised: the check of the fences fails, rollback              |
+| the window has other images then:   | the images no longer match: all are written again, as in a window that     |
+| a shard was dropped, a target has   | begins before P1                                                           |
+| another structure or foreign key    |                                                                            |
+| the foreign keys are gone           | the tables stay one group until the window is done (units/window/sync)     |
+
+A session writes the changes one by one:
 
 | step                              | statements                                                                |
 |-----------------------------------|---------------------------------------------------------------------------|
@@ -23,26 +43,23 @@ import contextlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import deferredrows
+from unshard.adapters.target import deferring, fencesteps
 from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Origins, Removal, Writes
-from unshard.adapters.target.collisions import SAVEPOINT as BEFORE_WRITES
-from unshard.adapters.target.collisions import Ledger, write_rows
+from unshard.adapters.target.completing import with_own_values
 from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, remove_rows
-from unshard.adapters.target.destination import Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
-from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.ownvalues import with_own_values
-from unshard.adapters.target.rendering.lines import ABSENT
+from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
+from unshard.adapters.target.fencesteps import Bounds, ImageProgress, bounds_of
+from unshard.adapters.target.rendering import ABSENT
 from unshard.adapters.target.rowsteps import (
-    Group,
+    ConnectedTables,
     Key,
     References,
     RowStep,
@@ -53,10 +70,23 @@ from unshard.adapters.target.rowsteps import (
     value_of,
     values_of,
 )
-from unshard.adapters.target.sending.answers import TRUNCATED, refused
-from unshard.adapters.target.sending.load import load_rendered
-from unshard.adapters.target.sending.statements import run_statement
-from unshard.adapters.target.session import LENIENT, STRICT
+from unshard.adapters.target.sending import TRUNCATED, load_rendered, refused, run_statement
+from unshard.adapters.target.session import LENIENT, STRICT, Writer, in_sessions
+from unshard.adapters.target.takenkeys import SAVEPOINT as BEFORE_WRITES
+from unshard.adapters.target.takenkeys import Ledger, write_rows
+from unshard.adapters.target.targetrows import (
+    Applied,
+    Changes,
+    DeferredRow,
+    Lines,
+    Loaded,
+    Mode,
+    Origins,
+    RowRemoval,
+    Writes,
+    is_blankable,
+    key_of,
+)
 from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
@@ -66,15 +96,11 @@ from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import (
-    ChangedRowMissing,
-    Collision,
-    MovedRowUnknown,
-    RowRefused,
-    RowsMissing,
-    StatementWarned,
-)
+from unshard.errors.meta import FenceMissing
+from unshard.errors.rows import ChangedRowMissing, Collision, MovedRowUnknown, RowRefused, RowsMissing, StatementWarned
 from unshard.errors.source import JsonNumberLost, ServerBusy, StatementRefused
+
+# --- single changes ---
 
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
 DUPLICATE = 1062
@@ -89,7 +115,7 @@ T = TypeVar("T")
 class StepSession:
     """A session that writes steps in one transaction."""
 
-    def __init__(self, connection: Connection, group: Group) -> None:
+    def __init__(self, connection: Connection, group: ConnectedTables) -> None:
         self._connection, self._group = connection, group
         self._references = References(connection, group.keys)
         self._checks = False
@@ -188,7 +214,7 @@ class StepSession:
         has_deferred = table in self._group.deferred
         changes = Changes(table, key, touched, (), schema, nothing, newly_deferred=deferred, has_deferred=has_deferred)
         record(self._connection, fence, changes, diverted)
-        deferredrows.update(self._connection, fence, changes)
+        deferring.update(self._connection, fence, changes)
 
     def _insert(self, step: RowStep, fence: Fence) -> Applied:
         if step.is_safe and step.key:
@@ -277,7 +303,7 @@ class StepSession:
         schema, lines = self._group.schemas[step.table], self._lines(step, Mode.REPLACE)
         if not {column.name for column in own_columns(schema)} & {column.name for column in step.destination.columns}:
             keys = (step.keys,) if step.new_key is None else ([step.new_key], step.keys)
-            removals = [Removal(step.destination, line, 1) for line in step.before if line is not None]
+            removals = [RowRemoval(step.destination, line, 1) for line in step.before if line is not None]
             lines = replace(lines, origins=Origins(keys) if step.key else Origins(removals=removals))
         writes = Writes(step.table, [lines], (), self._group.collisions)
         changes, removed = with_own_values(self._connection, Changes(step.table, step.key, (), (), schema, writes))
@@ -475,11 +501,174 @@ def _lenient_mode(connection: Connection) -> Iterator[None]:
 
 
 def _line_before(step: RowStep) -> bytes:
-    """Return the row before an UPDATE of a table without a key."""
     (line,) = (line for line in step.before if line is not None)
     return line
 
 
 def _as_step(step: RowStep, lines: Lines) -> RowStep:
-    """Return the step with these lines."""
     return replace(step, destination=lines.destination, lines=lines.lines.to_pylist(), blank=lines.blank.to_pylist())
+
+
+# --- the transactions of a window ---
+
+
+class OrderedChanges(Protocol):
+    """All changes of a group in a window, in the order of the binlog."""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of row images."""
+
+    @property
+    def bytes(self) -> int:
+        """Return their size."""
+
+    @property
+    def content(self) -> str:
+        """Return a digest of all images."""
+
+    def after(self, images: int) -> Iterator[RowStep]:
+        """Yield the steps after this number of images."""
+
+
+Counts = dict[TableId, Applied]
+ALL = -1
+"""In place of a number of images: the last transaction, which raises the fences."""
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """The transactions of this process, and the last one that reached its COMMIT: the answer to it may be lost."""
+
+    counts: Counts = field(default_factory=dict)
+    done: int = 0
+    """Number of images that are in the target, as far as this process knows."""
+    reached: int = 0
+    """The same after the transaction in COMMIT."""
+    committing: Counts = field(default_factory=dict)
+
+    def commit(self, connection: Connection, written: Counts, reached: int) -> None:
+        self.committing, self.reached = written, reached
+        mysql.query(connection, "COMMIT")
+        self.found(reached)
+
+    def found(self, done: int) -> None:
+        """Count the rows of the transaction in COMMIT if the target has them."""
+        if done == self.reached:
+            self.counts = {table: found + self.committing.get(table, Applied()) for table, found in self.counts.items()}
+        elif done != self.done:  # by an earlier process
+            self.counts = {table: found + Applied(before=True) for table, found in self.counts.items()}
+        self.committing, self.done, self.reached = {}, done, done
+
+
+def apply_in_order(writer: Writer, group: ConnectedTables, changes: OrderedChanges) -> Counts:
+    """Apply the window to all tables of a group exactly once; raises StepRefused."""
+    limits, attempt = bounds_of(writer), _Attempts({fence.target: Applied() for fence in group.fences})
+    while not in_sessions(writer, lambda connection: _apply_next(connection, group, changes, limits, attempt)):
+        pass
+    return attempt.counts
+
+
+def _apply_next(
+    connection: Connection, group: ConnectedTables, changes: OrderedChanges, limits: Bounds, attempt: _Attempts
+) -> bool:
+    """Run the next transaction; return whether the target has the whole window."""
+    pending = [fence for fence in group.fences if not is_applied(connection, fence)]
+    if not pending:
+        attempt.found(ALL)
+        return True
+    progress = _progress(connection, group, pending, changes, limits)
+    attempt.found(progress.images if progress else 0)
+    connection.uses_load_data = False  # LOAD DATA leaves out a row whose parent is missing
+    mysql.begin(connection)
+    for fence in pending:
+        hold_join(connection, fence)
+    session = StepSession(connection, group)
+    try:
+        written, reached = _written(connection, session, pending, changes, limits, progress)
+    except StepRefused:
+        mysql.query(connection, "ROLLBACK")
+        # The COMMIT of an attempt that was taken for lost may have been in progress.
+        if _has_moved(connection, pending, progress):
+            return False
+        raise
+    for fence in pending:
+        session.close(fence)
+    if reached == ALL or progress is None:
+        return _finished(connection, pending, attempt, written)
+    for fence in pending:
+        hold(connection, fence)
+    after = replace(progress, images=reached)
+    if all(fencesteps.advance(connection, fence, progress, after) for fence in pending):
+        attempt.commit(connection, written, reached)
+    else:
+        mysql.query(connection, "ROLLBACK")
+    return False
+
+
+def _progress(
+    connection: Connection, group: ConnectedTables, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
+) -> ImageProgress | None:
+    """Return how much of the window is done; None if it is one transaction."""
+    found = [fencesteps.progress_of(connection, fence) for fence in pending]
+    known = [each for each in found if each is not None]
+    if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
+        return None
+    if len(known) == len(found) and all(each == known[0] for each in known) and known[0].content == changes.content:
+        return known[0]
+    progress = ImageProgress(changes.content, 0, any(each.images or each.is_again for each in known))
+    mysql.begin(connection)
+    for fence in pending:
+        hold(connection, fence)
+        fencesteps.begin(connection, fence, progress)
+    mysql.query(connection, "COMMIT")
+    return progress
+
+
+def _written(
+    connection: Connection,
+    session: StepSession,
+    pending: Sequence[Fence],
+    changes: OrderedChanges,
+    limits: Bounds,
+    progress: ImageProgress | None,
+) -> tuple[Counts, int]:
+    """Write the next steps; return the counts, and the number of images that are done then."""
+    fences = {fence.target: fence for fence in pending}
+    # Tables with some of these rows, which an attempt has written that had other rows, or no foreign keys.
+    again = {
+        t for t, f in fences.items() if (progress and progress.is_again) or fencesteps.is_cut_by_key(connection, f)
+    }
+    written, start = {fence.target: Applied() for fence in pending}, progress.images if progress else 0
+    images, size = 0, 0
+    for step in changes.after(start):
+        images, size = images + step.images, size + step.bytes
+        is_first = images == step.images
+        is_full = progress is not None and not is_first and (images > limits.rows or size > limits.bytes)
+        if is_full and session.is_complete():
+            return written, start + images - step.images
+        if fence := fences.get(step.table):
+            ours = replace(step, is_safe=True, is_unsure=True) if step.table in again else step
+            written[step.table] += session.write(ours, fence)
+    session.refuse_incomplete()
+    return written, ALL
+
+
+def _has_moved(connection: Connection, pending: Sequence[Fence], progress: ImageProgress | None) -> bool:
+    """Whether another transaction has written more of the window."""
+    return any(
+        is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
+    )
+
+
+def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempts, written: Counts) -> bool:
+    """Raise the fences and commit; return False if another transaction has done so."""
+    for fence in pending:
+        fencesteps.forget(connection, fence)
+        if not raise_fence(connection, fence):
+            mysql.query(connection, "ROLLBACK")
+            if is_applied(connection, fence):
+                return False
+            raise FenceMissing(str(fence.target), fence.source)
+    attempt.commit(connection, written, ALL)
+    return True

@@ -12,10 +12,9 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Lines, Writes
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
-from unshard.adapters.target.sending.load import load_rendered
+from unshard.adapters.target.sending import load_rendered
+from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode, Writes, key_of
 from unshard.core.model import Column, Shard
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions

@@ -1,17 +1,104 @@
-"""The input and output of a target writer as values: changes, rows to write, and results."""
+"""The input and output of a target writer as values: table and columns, rows to write, changes, and results."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 
-from unshard.adapters.target.destination import Destination, Mode
+from unshard.adapters.target.rendering import can_be_parameters, lines_of, parameters_of, values_in, values_of
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
 from unshard.core.structures.uniquekeys import UniqueKey
+
+# --- where rows are written ---
+
+
+class Mode(StrEnum):
+    """How to write a row whose key already exists in the table."""
+
+    PLAIN = "plain"
+    """The row is skipped and counted."""
+    REPLACE = "replace"
+    """The row replaces every row that it collides with."""
+
+
+class LineForm(StrEnum):
+    """The form of lines."""
+
+    TEXT = "text of LOAD DATA"
+    PARAMETERS = "parameters of COM_STMT_BULK_EXECUTE"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A table and the columns that lines contain, in the order of the line."""
+
+    table: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """The columns that identify a row in messages."""
+    form: LineForm = LineForm.TEXT
+
+    def only(self, numbers: Sequence[int]) -> "Destination":
+        """Return the same table with only some of the columns, by index."""
+        return replace(self, columns=tuple(self.columns[number] for number in numbers))
+
+    def in_form(self, form: LineForm) -> "Destination":
+        """Return the same columns with lines of another form; some types have only the form of text."""
+        return replace(self, form=form if can_be_parameters(self.columns) else LineForm.TEXT)
+
+    def lines(self, values: Sequence[pa.Array]) -> pa.BinaryArray:
+        return lines_of(values) if self.form is LineForm.TEXT else parameters_of(values)
+
+    def values(self, line: bytes) -> list[bytes | None]:
+        return values_of(line) if self.form is LineForm.TEXT else values_in(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Result of sending rows."""
+
+    sent: int = 0
+    skipped: int = 0
+    """Rows that were not written because their key was taken (plain mode only)."""
+    replaced: int = 0
+    """Existing rows that were deleted for those sent (replace mode only)."""
+    duplicates: tuple[str, ...] = ()
+    """The server's messages about the first skipped rows."""
+
+    def __add__(self, other: "Loaded") -> "Loaded":
+        return Loaded(
+            self.sent + other.sent,
+            self.skipped + other.skipped,
+            self.replaced + other.replaced,
+            (self.duplicates + other.duplicates)[:10],
+        )
+
+
+def is_blankable(column: Column) -> bool:
+    """Whether '' in this column can only mean index 0 of an ENUM."""
+    labels = re.findall(r"'((?:[^']|'')*)'", column.column_type)
+    return column.data_type == "enum" and "" not in labels
+
+
+def key_of(destination: Destination, line: bytes) -> str:
+    """Return the key of a line as a message shows it: `id = 1, region = 'eu'`."""
+    pairs = zip(destination.columns, destination.values(line), strict=True)
+    return ", ".join(shown(column, value) for column, value in pairs if column.name in destination.key)
+
+
+def shown(column: Column, value: bytes | None) -> str:
+    """Return a value as a message shows it."""
+    text = "NULL" if value is None else value.decode("utf-8", "backslashreplace")[:60]
+    return f"{column.name} = {text}"
+
+
+# --- what is written ---
 
 T = TypeVar("T")
 
@@ -58,17 +145,15 @@ class Origins:
 
     keys: tuple[Sequence[tuple[bytes, ...] | None], ...] = ()
     """Of each line the keys of that row in the order of preference; None: the row is new."""
-    removals: Sequence["Removal"] = ()
+    removals: Sequence["RowRemoval"] = ()
     """In a table without a key: the row that each line changes."""
     moves: bool = False
     """Whether a row gets another key."""
 
     def part(self, first: int, last: int) -> "Origins":
-        """Return the origins of consecutive lines."""
         return replace(self, keys=tuple(keys[first:last] for keys in self.keys), removals=self.removals[first:last])
 
     def of(self, rows: Sequence[int]) -> "Origins":
-        """Return the origins of some lines."""
         keys = tuple([some[row] for row in rows] for some in self.keys)
         return replace(self, keys=keys, removals=[self.removals[row] for row in rows if self.removals])
 
@@ -130,7 +215,7 @@ class Writes:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RowRemoval:
     """A row of a table without a key, and how many copies of it must be deleted."""
 
     destination: Destination
@@ -145,7 +230,7 @@ class Changes:
     table: TableId
     key: tuple[Column, ...]
     deletes: Sequence[tuple[bytes, ...]]
-    removals: Sequence[Removal]
+    removals: Sequence[RowRemoval]
     schema: TableSchema
     """The structure of the table, with the columns that a removal does not list."""
     writes: Writes

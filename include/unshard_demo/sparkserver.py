@@ -1,7 +1,9 @@
-"""A Spark Connect server from the pyspark wheel: the live session of the windows.
+"""Spark from the pyspark wheel: a Connect server for the live session of the windows, and a standalone cluster.
 
-It listens only on a free loopback port. Our package is on the path of its Python workers, so sessions need not send it.
-Its JVM uses only the quick compiler, because windows are short.
+The Connect server listens only on a free loopback port. Our package is on the path of its Python workers, so sessions
+need not send it. Its JVM uses only the quick compiler, because windows are short.
+
+The executors of the cluster get our package only from the session, as on the machines of a real cluster.
 """
 
 import contextlib
@@ -31,16 +33,13 @@ class SparkConnect:
 
     @property
     def url(self) -> str:
-        """The address for Spark's clients."""
         return f"sc://127.0.0.1:{self.port}"
 
     @property
     def connection(self) -> dict[str, object]:
-        """The Airflow connection to this server."""
         return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port}
 
     def stop(self) -> None:
-        """Stop the server with its Python workers."""
         processes.stop(self.program)
 
 
@@ -148,3 +147,85 @@ def spark_home() -> Path:
     if found is None or found.origin is None:
         raise RuntimeError("pyspark is not installed: run `make setup`")
     return Path(found.origin).parent
+
+
+# --- standalone cluster ---
+
+REGISTERED = "Registering worker"
+DAEMON = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """A running cluster."""
+
+    port: int
+    folder: Path
+    master: processes.Program
+    workers: tuple[processes.Program, ...]
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def executors(self) -> tuple[int, ...]:
+        return tuple(len(list((self.folder / worker.name).glob("app-*/*"))) for worker in self.workers)
+
+    def stop(self) -> None:
+        """Stop the workers with their executors, then the master."""
+        for program in (*self.workers, self.master):
+            processes.stop(program)
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[SparkCluster]:
+    """Run a master and workers of one core each for the block; their files are below `folder`."""
+    cluster = _start(folder, workers, memory)
+    try:
+        programs = [cluster.master, *cluster.workers]
+        processes.await_true(lambda: _registered(cluster) >= workers, START_SECONDS, programs, "workers are registered")
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _start(folder: Path, workers: int, memory: str) -> SparkCluster:
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    master = _daemon(folder, "master", "org.apache.spark.deploy.master.Master", "--port", str(port))
+    started = tuple(
+        _daemon(
+            folder,
+            name,
+            "org.apache.spark.deploy.worker.Worker",
+            "--port",
+            "0",
+            "--cores",
+            "1",
+            "--memory",
+            memory,
+            "--work-dir",
+            str(folder / name),
+            f"spark://127.0.0.1:{port}",
+        )
+        for name in (f"worker-{number}" for number in range(1, workers + 1))
+    )
+    return SparkCluster(port, folder, master, started)
+
+
+def _daemon(folder: Path, name: str, kind: str, *options: str) -> processes.Program:
+    command = [str(spark_home() / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = kept | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON} -Djava.io.tmpdir={scratch(folder)}",
+        "SPARK_LOCAL_DIRS": str(scratch(folder)),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return processes.start(name, command, environment, folder / f"{name}.log", folder)
+
+
+def _registered(cluster: SparkCluster) -> int:
+    return Path(cluster.master.log).read_text(errors="replace").count(REGISTERED)

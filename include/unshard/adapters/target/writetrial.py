@@ -19,10 +19,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.pymysqlprivate import load_local
-from unshard.adapters.target.retrying import repeated
-from unshard.adapters.target.sending.bulk import prepared
-from unshard.adapters.target.sending.load import LOCAL_INFILE_REFUSED
-from unshard.adapters.target.session import NUMBERS, TRANSACTIONS, Writer, open_session
+from unshard.adapters.target.sending import LOCAL_INFILE_REFUSED, prepared
+from unshard.adapters.target.session import NUMBERS, TRANSACTIONS, Writer, open_session, repeated
 from unshard.core.model import Server, TableId
 from unshard.core.rows.writepath import LoadData, Writing, has_bulk
 from unshard.errors.source import ConnectionLost, MissingPrivilege, StatementRefused, TableMissing
