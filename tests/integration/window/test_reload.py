@@ -166,7 +166,7 @@ def test_a_reload_that_dies_at_each_step(task: LiveTask, monkeypatch: pytest.Mon
     fill(task)
     task.run()
     task.target.run(f"UPDATE {task.table('g')} SET v = -1, w = NULL, seen = seen")
-    calls = mortal(monkeypatch, chunks, "hold_source", "lock", "hold_structure", "advance")
+    calls = mortal(monkeypatch, chunks, "hold_source", "lock_reload", "hold_structure", "advance_reload")
     calls_2 = mortal(monkeypatch, reload, "_planned", "_read", "_write_chunk")
     calls_3 = mortal(monkeypatch, Reloads, "begin")
     calls_4 = mortal(monkeypatch, chunks.ColumnUpdate, "run")
