@@ -13,7 +13,7 @@ from unshard.adapters.structures import read_schema
 from unshard.config import Connections, Task
 from unshard.core.join.states import State
 from unshard.core.model import TableId
-from unshard.core.structures.difference import differences
+from unshard.core.structures.comparison import shape_differences
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.opendifferences import open_differences
@@ -117,7 +117,7 @@ class Rollout:
         for shard in shop.SHARDS:
             with contextlib.closing(mysql.connect(self.sources[shard.source].server)) as connection:
                 own = read_schema(connection, TableId(*shard.table.split(".")))
-            found |= dict.fromkeys(f"{shard.table}: {text}" for text in differences(own, target))
+            found |= dict.fromkeys(f"{shard.table}: {text}" for text in shape_differences(own, target))
         return tuple(found)
 
     def _is_halfway(self) -> bool:

@@ -22,10 +22,10 @@ from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import normal_with_names
-from unshard.core.structures.indexparts import index_parts
+from unshard.core.structures.hiddencolumns import without_period
 from unshard.core.structures.labels import as_escaped
 from unshard.core.structures.normalcolumns import normal_column
-from unshard.core.structures.versioning import without_period
+from unshard.core.structures.parsedtable import index_parts
 from unshard.errors import UnshardError
 from unshard.errors.source import TableMissing, TableUnsupported
 

@@ -48,7 +48,7 @@ from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map,
 from unshard.binlog.transactions import StatementEnds, survey
 from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.structures.versioning import as_in_rows
+from unshard.core.structures.hiddencolumns import as_in_rows
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import ColumnCountDiffers, DamagedRow, PartialRowImage, RowsWithoutTable
 

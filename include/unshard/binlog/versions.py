@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.core.rows.compaction import Op
-from unshard.core.structures.versioning import FOREVER
+from unshard.core.structures.hiddencolumns import FOREVER
 
 FOREVERS = pa.array(FOREVER, pa.binary())
 

@@ -45,11 +45,11 @@ from unshard.core.join.group import (
 from unshard.core.join.places import places
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
-from unshard.core.join.types import DecimalType, IntegerType, LabelType, TextType
 from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.mode import NAMES
+from unshard.core.structures.columntypes import DecimalType, IntegerType, LabelType, TextType
 
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES")
 Row = dict[str, object]

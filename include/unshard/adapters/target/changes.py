@@ -11,7 +11,7 @@ from unshard.adapters.target.destination import Destination, Mode
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
-from unshard.core.structures.uniquekeys import UniqueKey
+from unshard.core.structures.tablekeys import UniqueKey
 
 T = TypeVar("T")
 

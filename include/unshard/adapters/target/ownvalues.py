@@ -26,7 +26,7 @@ from unshard.adapters.target.destination import is_blankable, key_of
 from unshard.adapters.target.rendering.lines import lines_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
-from unshard.core.structures.filledkeys import own_columns
+from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import RowsMissing
 
 READ_KEYS = 200

@@ -25,9 +25,8 @@ from unshard.core.ddl.grammar import parse
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
+from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, edited, tokenize
 from unshard.core.sql.words import RESERVED
-from unshard.core.structures.constraintnames import edited
 from unshard.core.structures.storageclauses import NOTHING, without_storage
 
 __all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "fingerprint", "read", "retarget"]

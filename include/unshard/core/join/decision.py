@@ -43,11 +43,11 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions
-from unshard.core.join.types import LabelType, TextType, join_types
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.charsets import common_charset
-from unshard.core.structures.createparts import PartKind, create_parts
+from unshard.core.structures.columntypes import LabelType, TextType, join_types
+from unshard.core.structures.parsedtable import PartKind, create_parts
 from unshard.errors.ddl import DdlUnreadable
 
 SHOWN_BY_SOME = re.compile(r"ENGINE *= *\w+|[\s()]")

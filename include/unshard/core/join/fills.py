@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from unshard.core.join.tables import NULL
-from unshard.core.join.types import (
-    BinaryType,
-    ColumnType,
-    DecimalType,
-    Form,
-    IntegerType,
-    LabelType,
-    TextType,
-    TimeType,
-    type_of,
-)
 from unshard.core.model import Column
 from unshard.core.rows.missingcolumns import filled_value, implicit_value
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import BINARIES, TEXTS
+from unshard.core.structures.columntypes import (
+    BinaryType,
+    ColumnType,
+    DecimalType,
+    IntegerType,
+    LabelType,
+    TextType,
+    TimeType,
+    TypeForm,
+    type_of,
+)
 
 LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 MOMENT = re.compile(r"-?\d[\d:. -]*")
@@ -85,7 +85,7 @@ def _is_held(fill: str, column: Column) -> bool:
 
 def _holds(kind: ColumnType, column: Column, value: bytes) -> bool:
     text = charsets.decode(value, column.encoding or "latin1")
-    is_large = isinstance(kind, TextType) and kind.resolved[0] is Form.LARGE
+    is_large = isinstance(kind, TextType) and kind.resolved[0] is TypeForm.LARGE
     match kind:
         case IntegerType() | DecimalType():
             return _holds_number(kind, _number(text))

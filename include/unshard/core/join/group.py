@@ -48,12 +48,12 @@ from unshard.core.join.tables import (
     join_definitions,
     table_of,
 )
-from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.sessioneffects import converted_in
 from unshard.core.sql.mode import STRICT
+from unshard.core.structures.columntypes import ColumnType, IntegerType, LabelType, TextType, TypeForm, meets
 
 
 class ReloadReason(StrEnum):
@@ -529,7 +529,7 @@ def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool
 def _is_checked(kind: ColumnType) -> bool:
     """Whether a strict sql_mode rejects each value that the type cannot hold; others are rounded, padded or cut."""
     if isinstance(kind, TextType):
-        return kind.form is not Form.FIXED
+        return kind.form is not TypeForm.FIXED
     return isinstance(kind, IntegerType | LabelType)
 
 

@@ -19,7 +19,7 @@ from unshard.core.join.group import Group
 from unshard.core.join.joined import Accepted
 from unshard.core.join.tables import Definition, join_definitions
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.structures.alike import foreign_reasons
+from unshard.core.structures.comparison import foreign_reasons
 from unshard.errors.rows import ColumnTypesDiffer
 
 

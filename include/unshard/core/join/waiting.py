@@ -19,10 +19,10 @@ from unshard.core.join.decision import Change, Decided, Decision, decide, decide
 from unshard.core.join.difference import Target
 from unshard.core.join.group import Group, Member, Reload, ReloadReason, conversions, joined_by
 from unshard.core.join.tables import Definition, join_definitions, table_of
-from unshard.core.join.types import meets
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.lineage import names_after
 from unshard.core.sql.mode import STRICT
+from unshard.core.structures.columntypes import meets
 
 Queues = Mapping[Shard, Sequence[Change]]
 ACCEPTED = frozenset({Decision.NOTHING, Decision.EXPAND})
