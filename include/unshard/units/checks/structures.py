@@ -12,8 +12,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.comparison import narrower, structure_differences
 from unshard.core.structures.parsedtable import Part, PartKind
 from unshard.errors import UnshardError
-from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.targetchecks import (
+from unshard.errors.checks import (
     EngineKept,
     EngineReplaced,
     IndexesLeftOut,
@@ -24,6 +23,7 @@ from unshard.errors.targetchecks import (
     StructureRefused,
     TrialTableRefused,
 )
+from unshard.errors.rows import EngineNotTransactional
 from unshard.units.checks.fit import unfit
 from unshard.units.ddl.createtrial import CLUSTERED, Refused, Trial, TrialTables, is_optional
 

@@ -7,7 +7,7 @@ from unshard.core.checks.items import Item, Severity, counting_up, problem, verd
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.tablekeys import as_filled, may_share_key, shared_keys
 from unshard.errors import UnshardError
-from unshard.errors.targetchecks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
+from unshard.errors.checks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
 from unshard.units.checks.keyoverlap import overlaps
 
 WHOLE = frozenset({"FULL", "FULL_NODUP"})
