@@ -235,7 +235,7 @@ class TableSchema:
     collation: str = ""
     """The table's default, which columns get that a later DDL adds without a charset."""
     own: tuple[str, ...] = field(default=(), compare=False)
-    """Columns of a target table that no shard fills, in lower case (core/structures/filledkeys.py)."""
+    """Columns of a target table that no shard fills, in lower case (core/structures/tablekeys.py)."""
 
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """Clauses about storage that `create_sql` does not have, of a table that has just been read."""

@@ -82,7 +82,7 @@ class JoinedRows:
         if rows is None:
             raise KeyError(*structure.names)
         names = [name.lower() for name in structure.names]
-        # The columns may be shown otherwise than stored (core.structures.generated), the text is the same.
+        # The columns may be shown otherwise than stored (core.structures.hiddencolumns), the text is the same.
         is_same = text_of(rows.structure) == text_of(structure.digest)
         is_known = is_same or shard in self.filtered
         if not is_known and (unknown := [name for name in names if name not in rows.ids]):
