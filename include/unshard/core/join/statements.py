@@ -115,7 +115,7 @@ def _without_default(step: ChangeColumn) -> Iterator[ChangeColumn]:
 
 def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the columns without an id that a table has under names that the steps give; `names` are those of ids."""
-    own = {name.lower() for name in present.names}.difference(names.values())
+    own = present.by_name.keys() - {*names.values()}
     given = [step.name if isinstance(step, AddColumn) else step.new_name for step in steps if isinstance(step, NAMING)]
     return tuple(name for name in given if name in own)
 
@@ -222,7 +222,9 @@ def column_text(definition: Definition, names: Mapping[int, str]) -> str:
         parts.append(f"GENERATED ALWAYS AS {shown_expression(expression, names)} {stored}")
     else:
         parts.append("NULL" if definition.nullable else "NOT NULL")
-        parts += _default(_with_fraction(definition, str(definition.default)))
+        default = _with_fraction(definition, str(definition.default))
+        bare = default if BARE_DEFAULT.fullmatch(default) else f"({default})"
+        parts += [f"DEFAULT {bare}"] if default else []
         parts += ["AUTO_INCREMENT"] if "auto_increment" in extra else []
         parts += [found[0] for found in ON_UPDATE.finditer(_with_fraction(definition, extra))]
     parts += ["INVISIBLE"] if "invisible" in extra else []
@@ -289,12 +291,6 @@ def _with_fraction(definition: Definition, text: str) -> str:
     """Return the text with as many digits of the current time as the column has."""
     digits = definition.type.fraction if isinstance(definition.type, TimeType) else 0
     return MOMENT.sub(f"current_timestamp({digits})", text) if digits else text
-
-
-def _default(default: str) -> list[str]:
-    if not default:
-        return []
-    return [f"DEFAULT {default}" if BARE_DEFAULT.fullmatch(default) else f"DEFAULT ({default})"]
 
 
 def _split(text: str) -> tuple[str, str]:
