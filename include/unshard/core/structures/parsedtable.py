@@ -222,13 +222,10 @@ def create_parts(create_sql: str) -> CreateParts:
     """Split a statement into its parts."""
     table = parsed(create_sql)
     opened = next(token for token in table.tokens if token.word == "(")
-    columns, keys = ([_named_part(table.text, i) for i in some] for some in (table.columns.values(), table.others))
-    return CreateParts(
-        table.text[: opened.end],
-        (*columns,),
-        (*keys,),
-        (*_options(table.text, [t for t in table.tokens[table.end + 1 :] if t.raw]),),
-    )
+    columns = tuple(_named_part(table.text, item) for item in table.columns.values())
+    keys = tuple(_named_part(table.text, item) for item in table.others)
+    options = _options(table.text, [token for token in table.tokens[table.end + 1 :] if token.raw])
+    return CreateParts(table.text[: opened.end], columns, keys, tuple(options))
 
 
 def without_parts(create_sql: str, parts: Collection[Part]) -> str:
