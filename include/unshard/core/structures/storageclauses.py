@@ -47,7 +47,7 @@ SPIDER = "SPIDER"
 """This engine has the address and the password of another server in the comment of a table."""
 
 ENGINE = "InnoDB"
-OF_OLD_ENGINE = (
+STORAGE = (
     ("ROW_FORMAT",),
     ("PAGE_CHECKSUM",),
     ("TRANSACTIONAL",),
@@ -102,7 +102,7 @@ def _names_of_engines(tokens: Sequence[Token]) -> Iterator[Token]:
 
 def _to_innodb(tokens: Sequence[Token]) -> Iterator[Edit]:
     yield from ((name.start, name.end, ENGINE) for name in _names_of_engines(tokens))
-    for words in OF_OLD_ENGINE:
+    for words in STORAGE:
         for position in range(len(tokens)):
             if begins_at(tokens, position, *words, "="):
                 end = _end_of_value(tokens, position + len(words))
