@@ -32,7 +32,6 @@ from unshard.core.ddl.effects import (
     Undecided,
 )
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
-from unshard.core.ddl.replacement import replacing
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import contains, last_of_domains
 from unshard.core.relay.segment import Segment
@@ -170,6 +169,8 @@ def under(
 
 def counted(command: StatementCommand, entry: QueueEntry, shards: Collection[TableId]) -> QueueEntry:
     """Return the entry with the statements of a command in its place; raises CommandUnfit if they cannot replace it."""
+    from unshard.core.ddl.replacement import replacing  # brings the grammar, which few commands need
+
     texts = command.statements if command.kind is CommandKind.REPLACE else (*command.statements, entry.routed)
     # A name without a schema may be the shard's: the statements replace one in the binlog of the shard's source.
     names = (*shards, *(TableId(entry.target.schema, table.name) for table in shards))

@@ -19,10 +19,13 @@ old columns. In the target they must look as they will after the shard's own DDL
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from unshard.core.ddl.grammar import TokenCursor, specs_of
 from unshard.core.ddl.parsed import Role
 from unshard.core.sql.tokens import MARIADB, tokenize
+
+if TYPE_CHECKING:
+    from unshard.core.ddl.grammar import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,10 @@ def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
 
-def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
+def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
+    from unshard.core.ddl.grammar import TokenCursor, specs_of  # commands that show state do not need it
+
     plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
     cursor = TokenCursor(plain, tokens, "")
     if not cursor.eat("ALTER"):
@@ -76,7 +81,7 @@ def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
     yield from specs_of(cursor)
 
 
-def _move(spec: TokenCursor) -> tuple[str, str | None] | None:
+def _move(spec: "TokenCursor") -> tuple[str, str | None] | None:
     if spec.eat("RENAME", "COLUMN"):
         spec.eat("IF", "EXISTS")
         old = _name(spec)
@@ -95,5 +100,5 @@ NO_COLUMNS = frozenset({"INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHE
 """Words that may follow DROP instead of a column name; a column with such a name must be quoted."""
 
 
-def _name(spec: TokenCursor) -> str:
+def _name(spec: "TokenCursor") -> str:
     return spec.name().name.lower()

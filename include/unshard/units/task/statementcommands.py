@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.adapters.meta.locks.statementcommands import CommandState
+from unshard.adapters.meta.commandrecords import CommandState
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import IssuedCommand, LockCommand, Replace, Skip
 from unshard.core.ddl.replacement import require_kind, split

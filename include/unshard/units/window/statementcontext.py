@@ -17,7 +17,7 @@ from functools import cache
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures
-from unshard.adapters.meta.shards.schemadefaults import DefaultChange
+from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.ddl.parsed import Ddl
 from unshard.core.ddl.schemadefaults import altered, relies_on_schema
 from unshard.core.ddl.statement import DdlKind, read

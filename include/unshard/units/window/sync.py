@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from unshard.adapters.meta.shards.plannedshards import WAITS
-from unshard.adapters.meta.tasks.activeworkers import window_of
+from unshard.adapters.meta.activeworkers import window_of
+from unshard.adapters.meta.shardrecords import WAITS
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
