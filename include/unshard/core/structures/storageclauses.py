@@ -91,13 +91,13 @@ def with_engine(schema: TableSchema, engine: str) -> TableSchema:
     if not engine:
         return schema
     table = parsed(schema.create_sql)
-    names = [*_names_of_engines(table.tokens[table.end :])][:1]
-    return replace(schema, create_sql=edited(table.text, ((name.start, name.end, engine) for name in names)))
+    name = next(_names_of_engines(table.tokens[table.end :]), None)
+    return replace(schema, create_sql=edited(table.text, [(name.start, name.end, engine)])) if name else schema
 
 
 def _names_of_engines(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the names of the engines of a table and of its partitions."""
-    return (tokens[at + 2] for at in range(len(tokens)) if begins_at(tokens, at, "ENGINE", "="))
+    yield from (tokens[at + 2] for at in range(len(tokens)) if begins_at(tokens, at, "ENGINE", "="))
 
 
 def _to_innodb(tokens: Sequence[Token]) -> Iterator[Edit]:
