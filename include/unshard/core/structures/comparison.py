@@ -7,6 +7,7 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 
 import re
 from collections.abc import Collection, Container, Iterator, Sequence
+from itertools import zip_longest
 
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.sql.charsets import canonical
@@ -35,6 +36,13 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     if _lower(first.key) != _lower(other.key):
         found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
     return tuple(found)
+
+
+def order_differences(before: TableSchema, after: TableSchema) -> str:
+    """Return the first column in which two structures of a shard differ; empty: rows of both are read alike."""
+    shown = ([f"{name} {_type_and_rules(c)}" for name, c in schema.by_name.items()] for schema in (before, after))
+    different = ((number, *pair) for number, pair in enumerate(zip_longest(*shown), 1) if pair[0] != pair[1])
+    return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
 
 
 def has_all_of(target: TableSchema, shard: TableSchema) -> bool:

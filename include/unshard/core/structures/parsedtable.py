@@ -129,6 +129,16 @@ def expressions(create_sql: str) -> Mapping[str, GeneratedExpression]:
     return {name: _expression(body) for name, body in bodies.items() if body}
 
 
+@lru_cache(256)
+def generation(create_sql: str) -> Mapping[str, str]:
+    """Return the SQL of each generated column as the server prints it, in parentheses, by the name in lower case."""
+    if not create_sql:
+        return {}
+    table = parsed(create_sql)
+    bodies = {name: in_parentheses(item, "AS") for name, item in table.columns.items()}
+    return {name: table.text[body[0].start : body[-1].end] for name, body in bodies.items() if body}
+
+
 def _expression(tokens: Item) -> GeneratedExpression:
     while tokens and tokens[0].word == "(" and closing(tokens, 0) == len(tokens) - 1:
         tokens = tokens[1:-1]

@@ -13,7 +13,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.stages import named, one_line
 from unshard.core.model import Shard, TableId
 from unshard.core.numbers import amount, size
@@ -146,6 +146,8 @@ def _queued(plan: Plan, around: Surroundings) -> Iterator[Detail]:
         is_for = lock is not None and lock.fingerprint == entry.fingerprint
         why = f": {one_line(entry.reason)}" if entry.reason else ""
         group = f"lock {lock.id} is for it" if lock and is_for else "the group must agree before the target gets it"
+        if entry.state is EntryState.RESOLVED:
+            group = "a command skips it, and its effect on the shard is not known yet"
         if entry.is_alone:
             group = "it concerns this shard only"
         if entry.whole is not WholeChange.NONE:

@@ -12,70 +12,29 @@ determines which are known by now (core.ddl.reconcile), and writes them in one t
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.newshards import matching_shard
-from unshard.core.ddl.queue import HeldFile, OperatorDecision, ShardState
-from unshard.core.ddl.reconcile import UNKNOWABLE, Finding, Record, ShardWithUnknowns, adopted, settled
+from unshard.core.ddl.queue import OperatorDecision, ShardState
+from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableSchema
-from unshard.core.rows.columnnames import own_names
+from unshard.core.rows.columnnames import named, own_names
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
+if TYPE_CHECKING:
+    from unshard.adapters.meta.shardrecords import Structures
+    from unshard.units.ddl.trial import TrialOfStatements
+
 log = logging.getLogger(__name__)
 
-NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown)
-"""Errors about an operator's statement, which is read here for the first time; other errors are server trouble."""
+NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown, DecisionMisfits)
+"""Errors about an operator's decision, which is tried here for the first time; other errors are server trouble."""
 
 
-class Trial(Protocol):
-    """Finds structures after statements, and whether rows fit them."""
-
-    def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
-        """Return the structure after a statement for the target or a shard; raises one of NO_STRUCTURE."""
-
-    def is_create(self, text: str, record: Record) -> bool:
-        """Whether the statement creates its table, so that it needs no structure before it."""
-
-    def shown(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows for a new shard; raises one of NO_STRUCTURE if not certain.
-
-        None: the source is not asked now, because a plan pulls nothing.
-        """
-
-    @property
-    def asks_source(self) -> bool:
-        """Whether a source may be asked now; a plan that is only shown pulls nothing."""
-
-    def rebuilt(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows, if the target has it too; else None."""
-
-    def misfit(self, file: HeldFile, schema: TableSchema) -> str:
-        """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
-
-
-class UnknownStructures(Protocol):
-    """The part of the meta store that keeps structures, known and unknown."""
-
-    def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
-        """Return the shards with an unknown structure."""
-
-    def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
-        """Write the structures that have become known; known ones do not change."""
-
-    def shards(self) -> tuple[ShardState, ...]:
-        """Return the shards of all sources."""
-
-    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
-        """Return the structures of those digests."""
-
-    def put(self, schema: TableSchema) -> str:
-        """Store a structure and return its digest."""
-
-
-def reconcile_structures(structures: UnknownStructures, source: str, trial: Trial) -> bool:
+def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfStatements") -> bool:
     """Fill in the structures of a source's shards that are known by now; return whether any was unknown."""
     unknown_shards = structures.unknown_shards(source)
     group = groups(structures.shards()) if unknown_shards else {}
@@ -90,11 +49,25 @@ def reconcile_structures(structures: UnknownStructures, source: str, trial: Tria
     return bool(unknown_shards)
 
 
+def name_columns(structures: "Structures", source: str) -> None:
+    """Store the target's names of columns in the structures and later DDLs of the shards of a source."""
+    for shard in structures.unnamed_shards(source):
+        found, schemas = named(shard, structures.get(shard.digests))
+        for schema in schemas:
+            structures.put(schema)
+        log.info("columns named shard=%s ddls=%s", shard.shard, len(found.entries))
+        structures.name_columns(shard, found)
+
+
 class _Asked:
     """Implements `core.ddl.reconcile.StructureAfter` for one shard."""
 
     def __init__(
-        self, structures: UnknownStructures, trial: Trial, shard: ShardWithUnknowns, group: Sequence[ShardState]
+        self,
+        structures: "Structures",
+        trial: "TrialOfStatements",
+        shard: ShardWithUnknowns,
+        group: Sequence[ShardState],
     ) -> None:
         self._structures, self._trial, self._shard, self._group = structures, trial, shard, group
 
@@ -132,21 +105,21 @@ class _Asked:
         if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and schema is not None:
             if not self._trial.asks_source:
                 return None
-            schema = self._rebuilt(record, schema) or schema
+            return self._trial.skipped(record, schema) if self._may_be_shown(record, schema) else schema
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
             schema = self._trial.after(None if is_create else schema, text, record)
         return self._shown(record) if schema is None else schema
 
     def _rebuilt(self, record: Record, before: TableSchema | None) -> TableSchema | None:
-        """Return the structure after a DDL that the target refuses, if an operator has given it to the target by hand.
-
-        It must be the newest DDL of the shard, and all columns must have their own names.
-        """
-        is_newest = all(one.entry.seq <= record.entry.seq for one in self._shard.records)
-        if before is None or own_names(before) or record.entry.is_alone or not is_newest:
+        """Return the structure after a DDL that the target refuses, if an operator has changed the target by hand."""
+        if before is None or record.entry.is_alone or not self._may_be_shown(record, before):
             return None
         return self._trial.rebuilt(record)
+
+    def _may_be_shown(self, record: Record, before: TableSchema) -> bool:
+        """Whether the source may show the structure: no later DDL is known, and all columns have their own names."""
+        return not own_names(before) and all(one.entry.seq <= record.entry.seq for one in self._shard.records)
 
     def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""
