@@ -26,7 +26,7 @@ from unshard.config import Connections, ShardMode, Task, resolve
 from unshard.core import codec
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
-from unshard.core.structures.difference import differences
+from unshard.core.structures.comparison import shape_differences
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
 from unshard.operate.documents import difference_lines
@@ -260,7 +260,7 @@ class Rollout:
         for shard in shop.SHARDS:
             with contextlib.closing(mysql.connect(self.sources[shard.source].server)) as connection:
                 own = read_schema(connection, TableId(*shard.table.split(".")))
-            found |= dict.fromkeys(f"{shard.table}: {text}" for text in differences(own, target))
+            found |= dict.fromkeys(f"{shard.table}: {text}" for text in shape_differences(own, target))
         return tuple(found)
 
     def _is_halfway(self) -> bool:

@@ -20,7 +20,7 @@ from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
 from unshard.core.model import TableId, TableSchema
-from unshard.core.structures.versioning import as_in_rows
+from unshard.core.structures.hiddencolumns import as_in_rows
 from unshard.errors.base import RelayError
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import RowsWithoutTable

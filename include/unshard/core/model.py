@@ -7,6 +7,7 @@ its digest, so a window's plan, a held file and a queue entry refer to it with 3
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -234,7 +235,7 @@ class TableSchema:
     collation: str = ""
     """The table's default, which columns get that a later DDL adds without a charset."""
     own: tuple[str, ...] = field(default=(), compare=False)
-    """Columns of a target table that no shard fills, in lower case (core/structures/filledkeys.py)."""
+    """Columns of a target table that no shard fills, in lower case (core/structures/tablekeys.py)."""
 
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """Clauses about storage that `create_sql` does not have, of a table that has just been read."""
@@ -262,6 +263,11 @@ class TableSchema:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """The columns by their names in lower case, because names ignore case."""
+        return {column.name.lower(): column for column in self.columns}
+
     @property
     def written(self) -> tuple[Column, ...]:
         """The columns that an INSERT names: all but generated ones."""
@@ -269,10 +275,7 @@ class TableSchema:
 
     def column(self, name: str) -> Column:
         """Return the column of this name (MySQL's column names ignore case); raises KeyError."""
-        for column in self.columns:
-            if column.name.lower() == name.lower():
-                return column
-        raise KeyError(name)
+        return self.by_name[name.lower()]
 
     @property
     def lacks_transactions(self) -> str:

@@ -8,7 +8,7 @@ from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import keeps_pages, read_schema, read_schemas, server_dialect
 from unshard.core.model import Index, Server, TableId, TableSchema, shape_of
 from unshard.core.structures.createtext import create_text
-from unshard.core.structures.versioning import as_in_rows, unversioned
+from unshard.core.structures.hiddencolumns import as_in_rows, unversioned
 from unshard.errors.source import TableMissing, TableUnsupported
 from unshard_demo.servers import MariaDb
 

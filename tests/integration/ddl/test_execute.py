@@ -12,7 +12,7 @@ from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import fingerprint, read, retarget
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.structures.difference import differences
+from unshard.core.structures.comparison import shape_differences
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.units.ddl import execute
 from unshard.units.ddl.execute import create_target, execute_ddl
@@ -251,10 +251,12 @@ def test_differences_are_told(target: MariaDb, table: TableId) -> None:
         specs = "MODIFY a BIGINT NOT NULL FIRST, ADD b INT, ADD UNIQUE u (a)"
         query(connection, f"ALTER TABLE {table_name(table)} {specs}")
         other = read_schema(connection, table)
-    assert differences(one, one) == ()
-    assert differences(one, other) == (
+    assert shape_differences(one, one) == ()
+    assert shape_differences(one, other) == (
         "column b is extra",
         "column a is bigint(20) not null instead of int(11) null default NULL",
         "index u is extra",
     )
-    assert differences(one, replace(one, columns=one.columns[::-1])) == ("columns come as a, id instead of id, a",)
+    assert shape_differences(one, replace(one, columns=one.columns[::-1])) == (
+        "columns come as a, id instead of id, a",
+    )

@@ -24,7 +24,7 @@ from unshard.core.ddl.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
 from unshard.core.rules.eventfilter import EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
-from unshard.core.structures.difference import differences
+from unshard.core.structures.comparison import shape_differences
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.relay import pull
 from unshard_demo.servers import MariaDb
@@ -301,7 +301,7 @@ def test_tracked_structures_are_those_of_the_server(
         assert found.keys() == want.keys(), statement.text
         for table, structure in want.items():
             assert lines(found[table]) == lines(structure), statement.text
-            assert differences(found[table], structure) == (), statement.text
+            assert shape_differences(found[table], structure) == (), statement.text
             assert found[table].shape == structure.shape, statement.text
 
 

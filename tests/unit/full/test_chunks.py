@@ -17,7 +17,7 @@ from unshard.core.full.chunks import (
 )
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
-from unshard.core.structures.indexparts import index_parts
+from unshard.core.structures.parsedtable import index_parts
 
 INT = {"data_type": "int", "column_type": "int(11)"}
 TEXT = {"data_type": "varchar", "column_type": "varchar(9)", "charset": "utf8mb4", "collation": "utf8mb4_bin"}

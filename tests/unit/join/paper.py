@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.sql.tokens import MARIADB, TokenKind, tokenize
-from unshard.core.structures.createtext import items
+from unshard.core.structures.parsedtable import items
 
 WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")

@@ -16,10 +16,11 @@ from unshard.core.join.decision import (
     Change,
     Decided,
     Decision,
-    Progress,
+    ShardProgress,
     contracting,
     decide,
     decide_group,
+    decide_waiting,
     executed,
     hindering,
     wanted,
@@ -45,11 +46,10 @@ from unshard.core.join.group import (
 from unshard.core.join.places import places
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
-from unshard.core.join.types import DecimalType, IntegerType, LabelType, TextType
-from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.mode import NAMES
+from unshard.core.structures.columntypes import DecimalType, IntegerType, LabelType, TextType
 
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES")
 Row = dict[str, object]
@@ -229,7 +229,7 @@ class World:
 
     def hindering(self) -> tuple[Shard, ...]:
         late = {each.shard for each in self.deferred}
-        return hindering({s: Progress(Location("b.1", 1), None, s in late) for s in self.upstream})
+        return hindering({s: ShardProgress(Location("b.1", 1), None, s in late) for s in self.upstream})
 
     def contract(self) -> bool:
         steps = contracting(self.group, self.target)

@@ -13,7 +13,7 @@ from unshard.adapters.target.rendering import values_of
 from unshard.adapters.target.targetrows import Changes
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
-from unshard.core.structures.filledkeys import as_filled
+from unshard.core.structures.tablekeys import as_filled
 from unshard.units.rows.apply import changes_of
 from unshard.units.rows.changes import TRACKED, Origin, runs_of
 from unshard.units.rows.windowjob import Rows, WindowJob

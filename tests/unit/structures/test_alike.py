@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.model import Column, TableSchema
-from unshard.core.structures.alike import structure_differences
+from unshard.core.structures.comparison import structure_differences
 
 
 def schema(column_type: str, collation: str | None = None) -> TableSchema:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.structures.createparts import CreateParts, Part, PartKind, create_parts, without_parts
+from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
 from unshard.units.ddl.createtrial import Refused, find_refused
 
 TEXT = """CREATE TABLE `t` (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.structures.engines import with_transactions
+from unshard.core.structures.storageclauses import with_transactions
 
 HEAD = "CREATE TABLE `t` (\n  `id` int(11) NOT NULL COMMENT 'ENGINE=MyISAM',\n  PRIMARY KEY (`id`) KEY_BLOCK_SIZE=8\n) "
 

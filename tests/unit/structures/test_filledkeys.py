@@ -5,9 +5,8 @@ import pytest
 from unshard.core.full.chunks import finds_alike
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, filled_names
-from unshard.core.structures.alike import unfit_reasons
-from unshard.core.structures.filledkeys import as_filled, finding_index
-from unshard.core.structures.sharedkeys import SharedKey, may_share_key, shared_keys
+from unshard.core.structures.comparison import unfit_reasons
+from unshard.core.structures.tablekeys import SharedKey, as_filled, finding_index, may_share_key, shared_keys
 
 
 def table(columns: str, *keys: str) -> TableSchema:

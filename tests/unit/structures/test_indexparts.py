@@ -5,11 +5,10 @@ import pytest
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rows.columnnames import with_names
 from unshard.core.rows.reload import unfit_column
-from unshard.core.structures.difference import differences
+from unshard.core.structures.comparison import shape_differences
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed
-from unshard.core.structures.indexparts import index_parts
-from unshard.core.structures.sharedkeys import may_share_key, shared_keys
-from unshard.core.structures.uniquekeys import UniqueKey, conditions, unique_keys
+from unshard.core.structures.parsedtable import index_parts
+from unshard.core.structures.tablekeys import UniqueKey, conditions, may_share_key, shared_keys, unique_keys
 from unshard.core.validate.targetcolumns import without_columns
 
 TABLE = TableId("d", "t")
@@ -86,7 +85,7 @@ def test_what_depends_on_a_column_of_an_expression() -> None:
     renamed = with_names(target, {"name": "new"})
     assert renamed.indexes[1].columns == ("(lower(`new`))",)
     assert unique_keys(renamed)[1].read == ("new",)
-    assert differences(target, table("(upper(`name`))")) == (
+    assert shape_differences(target, table("(upper(`name`))")) == (
         "index u is unique ((upper(`name`))) with prefixes instead of unique ((lower(`Name`))) with prefixes",
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.model import Column, TableSchema
-from unshard.core.structures.narrower import narrower
+from unshard.core.structures.comparison import narrower
 
 
 def table(column_type: str, *, nullable: bool = True) -> TableSchema:

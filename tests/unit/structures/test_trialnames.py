@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.model import Index, TableSchema
-from unshard.core.structures.trialnames import trial_names
+from unshard.core.structures.constraintnames import trial_names
 
 TRIAL = "_shadow_100_ab0"
 BEFORE = (

@@ -92,8 +92,7 @@ from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
 from unshard.core.sql.literals import literal, stored
-from unshard.core.structures.filledkeys import own_columns
-from unshard.core.structures.uniquekeys import unique_keys
+from unshard.core.structures.tablekeys import own_columns, unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import FenceMissing

@@ -45,7 +45,7 @@ from unshard.adapters.target.targetrows import (
 )
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.sql.literals import expression
-from unshard.core.structures.filledkeys import own_columns
+from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import ChangedRowMissing, RowsMissing
 
 # --- columns that only the target has ---

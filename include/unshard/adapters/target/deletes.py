@@ -12,7 +12,7 @@ from unshard.adapters.target.targetrows import Destination, key_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal
-from unshard.core.structures.filledkeys import own_columns
+from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import RowsMissing, StatementWarned
 
 LISTED_KEYS = 500

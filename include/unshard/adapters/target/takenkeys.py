@@ -18,7 +18,7 @@ from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode,
 from unshard.core.model import Column, Shard
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions
-from unshard.core.structures.uniquekeys import UniqueKey, alike, conditions
+from unshard.core.structures.tablekeys import UniqueKey, alike, conditions
 from unshard.errors.rows import Collision
 
 KEYS_PER_QUERY = 500

@@ -13,7 +13,7 @@ from unshard.adapters.target.rendering import can_be_parameters, lines_of, param
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
-from unshard.core.structures.uniquekeys import UniqueKey
+from unshard.core.structures.tablekeys import UniqueKey
 
 # --- where rows are written ---
 

@@ -14,7 +14,7 @@ from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs, object_kin
 from unshard.core.ddl.statement import Ddl, DdlKind
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.eventfilter import Event
-from unshard.core.sql.integers import BITS
+from unshard.core.sql.literals import BITS
 from unshard.core.sql.tokens import MARIADB, tokenize
 
 ALTER = "alter table"

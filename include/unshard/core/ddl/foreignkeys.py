@@ -19,8 +19,8 @@ from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
-from unshard.core.structures.createtext import items
 from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed
+from unshard.core.structures.parsedtable import items
 from unshard.core.structures.storageclauses import NOTHING
 
 Edit = tuple[int, int, str]

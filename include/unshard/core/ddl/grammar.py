@@ -22,7 +22,7 @@ from unshard.core.sql.words import (
     TABLE_OPTIONS,
 )
 from unshard.core.structures.constraintnames import constraint_names, made_end
-from unshard.core.structures.engines import STORAGE
+from unshard.core.structures.storageclauses import STORAGE
 from unshard.errors.ddl import DdlUnreadable
 
 IGNORE_REASON = "it deletes rows that violate a new key, and the binlog does not record that"

@@ -27,9 +27,8 @@ from unshard.core.ddl.grammar import parse
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, expand_comments, tokenize
+from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, edited, expand_comments, tokenize
 from unshard.core.sql.words import OTHER_OBJECTS, RESERVED
-from unshard.core.structures.constraintnames import edited
 from unshard.core.structures.storageclauses import NOTHING, without_storage
 from unshard.errors.ddl import DdlUnreadable
 

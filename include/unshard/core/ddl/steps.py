@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.sql.words import ADDS_NO_COLUMN
-from unshard.core.structures.createtext import items
+from unshard.core.structures.parsedtable import items
 
 BETWEEN = "_unshard_"
 """The beginning of a name that one of two columns has for a moment while they swap their names."""

@@ -18,7 +18,7 @@ from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import INTEGERS
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.structures.uniquekeys import UniqueKey, unique_keys
+from unshard.core.structures.tablekeys import UniqueKey, unique_keys
 
 Key = tuple[bytes, ...]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unshard.core.model import TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, TokenKind, tokenize
-from unshard.core.structures.createtext import items
+from unshard.core.structures.parsedtable import items
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,7 +292,8 @@ def _expanded(target: Target, wanted: Target, fills: Mapping[int, str]) -> Targe
             columns[id] = _widened(present, asked)
     given, asked_keys = target.table.keys, wanted.table.keys
     keys = {key: name for key, name in given.items() if not key.is_strict or key in asked_keys}
-    keys |= {key: OPEN for key in asked_keys if key not in given and not _is_late(key)}
+    late = {key for key in asked_keys if key.is_strict or key.kind in NEEDS_VALUES}  # after a change of all shards
+    keys |= {key: OPEN for key in asked_keys if key not in given and key not in late}
     table = replace(
         target.table,
         columns=columns,
@@ -329,11 +330,6 @@ def _final(expanded: Target, wanted: Target) -> Target:
     keys = _key_names(wanted.table.keys, wanted.table.keys, expanded.table.keys)
     table = replace(expanded.table, columns=columns, keys=keys, checks=checks)
     return Target(table, wanted.names)
-
-
-def _is_late(key: Key) -> bool:
-    """Whether an index can be added only when all shards have been changed."""
-    return key.is_strict or key.kind in NEEDS_VALUES
 
 
 def _free_names(given: Mapping[int, str], wanted: Mapping[int, str]) -> Mapping[int, str]:

@@ -29,15 +29,19 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 | has dropped the column and added it again while others have it     | ADDED_AGAIN    |
 | has changed the type so that stored values may have changed        | CONVERTED      |
 | has given a column the name that others gave to another one        | SAME_NAME      |
+
+The fill is an SQL literal. If the shards convert the column later, its type may not hold this value any more. Then the
+fill becomes NULL or the zero of the type, and each shard that adds the column is read again.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cached_property
 
-from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.tables import (
     NULL,
     Definition,
@@ -48,12 +52,31 @@ from unshard.core.join.tables import (
     join_definitions,
     table_of,
 )
-from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.rows.missingcolumns import filled_value, implicit_value
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.sessioneffects import converted_in
+from unshard.core.sql import charsets
+from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import STRICT
+from unshard.core.structures.columntypes import (
+    BinaryType,
+    ColumnType,
+    DecimalType,
+    IntegerType,
+    LabelType,
+    TextType,
+    TimeType,
+    TypeForm,
+    meets,
+    type_of,
+)
+
+LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+MOMENT = re.compile(r"-?\d[\d:. -]*")
+TIMES = ("date", "year")
+FLOATS = ("float", "double", "real")
 
 
 class ReloadReason(StrEnum):
@@ -179,8 +202,8 @@ def joined_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
         return with_member(group, shard, Member(structure, group.members[peer].ids))
     member, columns, last = Member(structure, {}), dict(group.columns), group.last_id
     ids = dict[str, int]()
-    for name in (column.name.lower() for column in structure.columns):
-        found = _open_id(group, name, {*ids.values()})
+    for name in structure.by_name:
+        found = next(iter(_open_ids(group, name, {*ids.values()})), None)
         if found is None:
             last = found = last + 1
             columns[found] = ColumnHistory((name,))
@@ -205,7 +228,7 @@ def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bo
     A column that it adds stays out of the target. `keeps`: the target keeps a column that it drops.
     """
     member = group.members[shard]
-    ids = {name: id for name, id in member.ids.items() if name in _names(structure)}
+    ids = {name: id for name, id in member.ids.items() if name in structure.by_name}
     members = {**group.members, shard: replace(member, structure=structure, ids=ids)}
     gone = {*member.ids.values()}.difference(ids.values()) if keeps else set[int]()
     columns = {id: replace(each, is_kept=each.is_kept or id in gone) for id, each in group.columns.items()}
@@ -226,15 +249,15 @@ def fitted_again(group: Group, shard: Shard) -> Group:
     They must be read again, because values since have been left out.
     """
     member = group.members[shard]
-    left_out = [column for column in member.structure.columns if column.name.lower() not in member.ids]
+    left_out = {name: column for name, column in member.structure.by_name.items() if name not in member.ids}
     if not left_out:
         return group
     others = replace(group, members={each: m for each, m in group.members.items() if each != shard})
     state = _Added(others, dict(member.ids), dict(group.columns), {*member.reloads}, group.last_id)
-    for column in left_out:
+    for name, column in left_out.items():
         found = _found(state, column, member.structure)
         if found is not None:
-            state.ids[column.name.lower()] = found
+            state.ids[name] = found
             state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.ADDED_AGAIN)}
     after = replace(member, ids=state.ids, dropped=member.dropped.difference(state.ids.values()))
     return with_member(group, shard, replace(after, reloads=frozenset(state.reloads)))
@@ -259,7 +282,7 @@ def moved(
     """
     member = group.members[shard]
     kept = {new: member.ids[old] for old, new in names_after(member.ids, ran).items()}
-    kept = {name: id for name, id in kept.items() if name in _names(after)}
+    kept = {name: id for name, id in kept.items() if name in after.by_name}
     columns, conflicts = dict(group.columns), list[NameConflict]()
     for name, id in kept.items():
         names, conflict = _with_name(group, shard, id, name)
@@ -271,14 +294,14 @@ def moved(
     stale = member.dropped | gone
     others = replace(group, members={each: m for each, m in group.members.items() if each != shard}, columns=columns)
     state = _Added(others, dict(kept), columns, {*member.reloads}, group.last_id)
-    left_out = {*names_after(_names(member.structure) - member.ids.keys(), ran).values()}
+    left_out = {*names_after(member.structure.by_name.keys() - member.ids.keys(), ran).values()}
     added = _added_names(ran) - kept.keys()  # others are added by a clause that filters leave out
-    for column in after.columns:
-        if column.name.lower() in left_out:
+    for name, column in after.by_name.items():
+        if name in left_out:
             found = _found(state, column, after)
             if found is not None:  # it has a join again; its values since are missing in the target
                 _add(state, column, after, frozenset({found}))
-        elif column.name.lower() in added:
+        elif name in added:
             _add(state, column, after, stale)
     stale |= _same_names(state, after)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
@@ -290,7 +313,7 @@ def moved(
 
 def unread_names(group: Group, shard: Shard, ran: Sequence[ExecutedDdl], after: TableSchema) -> tuple[str, ...]:
     """Return the columns that the statements leave, as they were read, and that the structure after them lacks."""
-    return tuple(sorted({*names_after(group.members[shard].ids, ran).values()} - {*_names(after)}))
+    return tuple(sorted({*names_after(group.members[shard].ids, ran).values()} - after.by_name.keys()))
 
 
 def reloaded(group: Group, shard: Shard, columns: Iterable[int]) -> Group:
@@ -391,8 +414,7 @@ def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int
 def _same_names(state: _Added, after: TableSchema) -> frozenset[int]:
     """Give columns the ids under which other shards have their names; return the ids that the shard has no more."""
     gone, others = set[int](), state.others.members.values()
-    for column in after.columns:
-        name = column.name.lower()
+    for name, column in after.by_name.items():
         own = state.ids.get(name)
         if own is None or any(other.ids.get(name) == own for other in others):
             continue
@@ -451,10 +473,6 @@ def _is_joined(others: Group, id: int, own: Definition | None) -> bool:
     return join_definitions(found, own) is not None
 
 
-def _open_id(group: Group, name: str, taken: set[int]) -> int | None:
-    return next(iter(_open_ids(group, name, taken)), None)
-
-
 def _open_ids(group: Group, name: str, taken: set[int]) -> list[int]:
     """Return the ids of other shards that have or had this name, first those whose last name it is."""
     found = [id for id in group.held if id not in taken and name in _reached(group, id)]
@@ -477,10 +495,6 @@ def _with_name(group: Group, shard: Shard, id: int, name: str) -> tuple[tuple[st
     further = history[history.index(present) + 1 :]
     shards = tuple(other for other, m in sorted(group.members.items()) if m.names.get(id) in further)
     return history, NameConflict(name, history[-1], shards)
-
-
-def _names(structure: TableSchema) -> frozenset[str]:
-    return frozenset(name.lower() for name in structure.names)
 
 
 def _added_names(ran: Sequence[ExecutedDdl]) -> frozenset[str]:
@@ -529,7 +543,7 @@ def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool
 def _is_checked(kind: ColumnType) -> bool:
     """Whether a strict sql_mode rejects each value that the type cannot hold; others are rounded, padded or cut."""
     if isinstance(kind, TextType):
-        return kind.form is not Form.FIXED
+        return kind.form is not TypeForm.FIXED
     return isinstance(kind, IntegerType | LabelType)
 
 
@@ -542,15 +556,86 @@ def _noted_column(group: Group, id: int) -> ColumnHistory:
     column, holders = group.columns[id], group.holders(id)
     names = _reached(group, id) if holders else column.names
     is_common = bool(holders) and len(holders) == len(group.members)
-    fill = _held_fill(group, holders, id)
+    members = (group.members[shard] for shard in holders)
+    fill = held_fill(column.fill, [member.structure.column(member.names[id]) for member in members])
     is_own = column.is_filled_by_server or fill != column.fill
     return replace(
         column, names=names, fill=fill, was_common=column.was_common or is_common, is_filled_by_server=is_own
     )
 
 
-def _held_fill(group: Group, holders: Sequence[Shard], id: int) -> str:
-    """Return the fill of a column, or its substitute in a type that does not hold it."""
-    members = [group.members[shard] for shard in holders]
-    columns = [member.structure.column(member.names[id]) for member in members]
-    return held_fill(group.columns[id].fill, columns)
+def fill_of(column: Column) -> str | None:
+    """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
+    if column.is_generated:
+        return NULL
+    if column.is_numbered:
+        return None
+    if column.default in (None, NULL):
+        return NULL if column.nullable else _implicit(column)
+    return column.default if LITERAL.fullmatch(str(column.default)) else None
+
+
+def _implicit(column: Column) -> str | None:
+    """Return the literal of the value that ALTER TABLE gives to old rows without a default; None if it is unknown."""
+    value = implicit_value(column)
+    if value is None:
+        return None
+    if column.data_type in BINARIES:
+        return f"x'{value.hex()}'" if value else "''"
+    text = charsets.decode(value, column.encoding or "ascii").replace("'", "''")
+    return text if LITERAL.fullmatch(text) and column.data_type not in TEXTS else f"'{text}'"
+
+
+def is_same_fill(one: str | None, other: str | None) -> bool:
+    """Whether two fills are known and equal."""
+    if one is None or other is None:
+        return False
+    return one == other or _number(one) == _number(other) is not None
+
+
+def _number(literal: str) -> Decimal | None:
+    try:
+        return Decimal(literal)
+    except InvalidOperation:
+        return None
+
+
+def held_fill(fill: str, columns: Sequence[Column]) -> str:
+    """Return the fill if a column of the shards holds it, else NULL or the zero of their type."""
+    if fill == NULL or not columns or any(column.is_generated or _is_fill_held(fill, column) for column in columns):
+        return fill
+    return NULL if any(column.nullable for column in columns) else _implicit(columns[0]) or NULL
+
+
+def _is_fill_held(fill: str, column: Column) -> bool:
+    """Whether a column can hold the value of a literal unchanged."""
+    try:
+        value = filled_value(column, fill)
+    except UnicodeError:
+        return False
+    return value is not None and _holds(type_of(column), column, value)
+
+
+def _holds(kind: ColumnType, column: Column, value: bytes) -> bool:
+    text = charsets.decode(value, column.encoding or "latin1")
+    is_large = isinstance(kind, TextType) and kind.resolved[0] is TypeForm.LARGE
+    match kind:
+        case IntegerType() | DecimalType():
+            return _holds_number(kind, _number(text))
+        case TextType() | BinaryType():
+            most = kind.resolved[1] if isinstance(kind, TextType) else kind.most_bytes
+            return len(value if is_large else text) <= most
+        case LabelType():
+            return {*(text.split(",") if kind.name == "set" and text else [text])} <= {*kind.labels}
+    if isinstance(kind, TimeType) or column.data_type in TIMES:
+        return MOMENT.fullmatch(text) is not None
+    return column.data_type not in FLOATS or _number(text) is not None
+
+
+def _holds_number(kind: IntegerType | DecimalType, number: Decimal | None) -> bool:
+    if number is None or not number.is_finite() or (number < 0 and kind.is_unsigned):
+        return False
+    if isinstance(kind, DecimalType):
+        return abs(number) < 10**kind.whole and number == round(number, kind.scale)
+    bits = kind.bits if kind.is_unsigned else kind.bits - 1
+    return number == int(number) and (0 if kind.is_unsigned else -(1 << bits)) <= number < 1 << bits

@@ -14,7 +14,7 @@ A changed row is written as a whole. Rows that do not change keep the values of 
 | has an id that the target has               | are written                                                       |
 | has an id that the target lacks             | an error: the target must be expanded first                       |
 | has no id                                   | are left out: DDLs were accepted together, and the column is read |
-|                                             | again (core.join.waiting)                                         |
+|                                             | again (core.join.decision)                                        |
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,8 +81,8 @@ class JoinedRows:
         rows = self.of_rows(shard, seq)
         if rows is None:
             raise KeyError(*structure.names)
-        names = [name.lower() for name in structure.names]
-        # The columns may be shown otherwise than stored (core.structures.generated), the text is the same.
+        names = structure.by_name
+        # The columns may be shown otherwise than stored (core.structures.hiddencolumns), the text is the same.
         is_same = text_of(rows.structure) == text_of(structure.digest)
         is_known = is_same or shard in self.filtered
         if not is_known and (unknown := [name for name in names if name not in rows.ids]):

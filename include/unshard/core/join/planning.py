@@ -33,14 +33,18 @@ from itertools import takewhile
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.join.decision import (
+    ACCEPTED,
     Change,
     Decided,
     Decision,
-    Progress,
+    ShardProgress,
     conflicts_of,
     contracting,
     decide,
+    decide_back,
     decide_group,
+    decide_new,
+    decide_waiting,
     executed,
     hindering,
     steps_to_join,
@@ -84,7 +88,6 @@ from unshard.core.join.stages import (
 )
 from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
-from unshard.core.join.waiting import decide_back, decide_new, decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rows.sessioneffects import fixed
@@ -92,7 +95,6 @@ from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
 
-ACCEPTED = frozenset({Decision.NOTHING, Decision.EXPAND})
 MISMATCHED = f"[{MismatchedNewShard.code}]"
 STRICT_MODE = "its own statement does not lead to the join (strict-optimistic-shard-mode)"
 START = Location("none.0", 0)
@@ -149,8 +151,7 @@ class JoinScene:
     @property
     def gone_columns(self) -> tuple[str, ...]:
         """The columns that the target should still have; someone else has dropped or renamed them."""
-        present = {name.lower() for name in self.present.names}
-        return tuple(sorted(name for name in self.joined.names.values() if name not in present))
+        return tuple(sorted(name for name in self.joined.names.values() if name not in self.present.by_name))
 
     def member_state(self, shard: Shard) -> ShardState | None:
         """Return the shard if it is the one that has joined, and not a later one of the same name."""
@@ -223,12 +224,12 @@ def entries_between(state: ShardState, after: int) -> range:
 def older_rows(scene: JoinScene, upcoming: Iterable[tuple[Shard, int]] = ()) -> tuple[Shard, ...]:
     """Return the shards with rows from before their last accepted DDL, or from before the `upcoming` ones."""
     last = dict(upcoming)
-    progress = dict[Shard, Progress]()
+    progress = dict[Shard, ShardProgress]()
     for shard, accepted in scene.joined.accepted.items():
         state = scene.member_state(shard)
         end = max(accepted.seq, last.get(shard, 0))
         is_late = state is not None and any(file.seq < end for file in state.held)
-        progress[shard] = Progress(START, None, is_late)
+        progress[shard] = ShardProgress(START, None, is_late)
     return hindering(progress)
 
 
@@ -263,7 +264,11 @@ def change_of(entry: QueueEntry, scene: JoinScene) -> Change:
 def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     """Yield what follows from shards that have come, gone, or been changed by locks."""
     over = {state.shard: state for state in scene.shards if state.has_left and not state.held}
-    gone = {shard for shard in scene.group.members if shard in over or _is_gone(scene, shard)}
+    gone = {
+        shard
+        for shard in scene.group.members
+        if shard in over or (shard not in scene.uncommitted and scene.member_state(shard) is None)
+    }
     is_empty = gone == scene.group.members.keys()  # its columns stay as they are for the next shard
     if (gone or over) and not is_empty:
         group = scene.group
@@ -285,10 +290,6 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
         # Also one that has left, whose rows still wait.
         if state.shard not in scene.group.members and state.shard not in {*scene.rejected, *over}:
             yield from _joining(scene, state)
-
-
-def _is_gone(scene: JoinScene, shard: Shard) -> bool:
-    return shard not in scene.uncommitted and scene.member_state(shard) is None
 
 
 def announced(
@@ -442,7 +443,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         elif decided.first and (late := older_rows(scene, [(state.shard, entry.seq)])):
             yield WaitForRows(scene.joined.target, late, decided.first)
         else:
-            step = _accepted(decided.group, entry, state)
+            step = _accepted(decided.group.members[state.shard], entry, state)
             yield _expanding(scene, decided, (step,), ((state.shard, entry.seq),), entry.routed, entry)
     states = {state.shard: state for state in heads}
     yield from _together(scene, states, waiting)
@@ -490,7 +491,7 @@ def _all_accepted(scene: JoinScene, states: Mapping[Shard, ShardState], decided:
     for shard, between in decided.accepted.items():
         members = (*between, decided.group.members[shard])
         for entry, member in zip(states[shard].queue, members, strict=False):
-            steps.append(_accepted_as(member, entry, states[shard]))
+            steps.append(_accepted(member, entry, states[shard]))
             resolved.append((shard, entry.seq))
     if decided.first and (late := older_rows(scene, [(each, states[each].queue[0].seq) for each in decided.accepted])):
         yield WaitForRows(scene.joined.target, late, decided.first)
@@ -507,11 +508,7 @@ def _unjoinable(entry: QueueEntry) -> str:
     return "it concerns the whole table" if entry.whole is not WholeChange.NONE or entry.is_alone else ""
 
 
-def _accepted(group: Group, entry: QueueEntry, state: ShardState) -> ShardStep:
-    return _accepted_as(group.members[state.shard], entry, state)
-
-
-def _accepted_as(member: Member, entry: QueueEntry, state: ShardState) -> ShardStep:
+def _accepted(member: Member, entry: QueueEntry, state: ShardState) -> ShardStep:
     return ShardStep(state.shard, Accepted(entry.seq, entry.location, state.shard_uid), member)
 
 
@@ -559,7 +556,7 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     is_equal_now = len(_tables(group, scene.lacks)) == 1 and is_equal(target, wanted(group))
     owes = any(member.reloads for member in group.members.values())
     is_settled = not (stages or steps or owes) and is_equal_now
-    return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
+    return JoinPlan(tuple(sorted(stages, key=lambda stage: isinstance(stage, WaitForRows))), {}, is_settled)
 
 
 def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[ContractTarget]:
@@ -569,10 +566,6 @@ def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[ContractTarg
         if cause not in scene.refused:
             return [ContractTarget(scene.joined.target, scene.group, executed(scene.group, some), some, cause)]
     return []
-
-
-def _waits(stage: JoinStage) -> bool:
-    return isinstance(stage, WaitForRows)
 
 
 def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
@@ -599,8 +592,7 @@ def _reloads(scene: JoinScene) -> Iterator[ReloadColumns]:
 
 def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) -> Mapping[int, str]:
     """Return the ids of the target's columns after a lock has changed it: those of the names that it should have."""
-    columns = {name.lower() for name in present.names}
-    kept = {id: name for id, name in names.items() if name in columns}
+    kept = {id: name for id, name in names.items() if name in present.by_name}
     asked = wanted(group).names
-    free = columns.difference(kept.values())
+    free = present.by_name.keys() - {*kept.values()}
     return {**kept, **{id: name for id, name in asked.items() if id not in kept and name in free}}

@@ -19,14 +19,13 @@ from unshard.core.join.group import Group
 from unshard.core.join.joined import Accepted
 from unshard.core.join.tables import Definition, join_definitions
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.structures.alike import foreign_reasons
+from unshard.core.structures.comparison import foreign_reasons
 from unshard.errors.rows import ColumnTypesDiffer
 
 
 def begun_names(group: Group, present: TableSchema) -> Mapping[int, str]:
     """Return the ids of the target's columns when it begins to join: those of the names that it should have."""
-    columns = {name.lower() for name in present.names}
-    return {id: name for id, name in wanted(group).names.items() if name in columns}
+    return {id: name for id, name in wanted(group).names.items() if name in present.by_name}
 
 
 def unjoined_columns(target: TableId, group: Group, present: TableSchema) -> Iterator[ColumnTypesDiffer]:
@@ -34,14 +33,18 @@ def unjoined_columns(target: TableId, group: Group, present: TableSchema) -> Ite
     there = target_of(present, begun_names(group, present)).table.columns
     for id, definition in there.items():
         asked = wanted(group).table.columns[id]
-        if definition is not None and asked is not None and not _begins(definition, asked):
+        if definition is None or asked is None:
+            continue
+        is_computed = asked.is_generated and not definition.is_generated
+        if is_computed or join_definitions(definition, asked) is None:
             yield _error(target, group, id, present.column(wanted(group).names[id]).column_type, definition)
 
 
 def undumped_columns(target: TableId, group: Group) -> Iterator[ColumnTypesDiffer]:
     """Yield the columns that some shards generate and others do not: rows of a dump do not have their values."""
     for id, asked in wanted(group).table.columns.items():
-        makers = [shard for shard in group.holders(id) if _is_generated(group, shard, id)]
+        members = ((shard, group.members[shard]) for shard in group.holders(id))
+        makers = [shard for shard, own in members if own.structure.column(own.names[id]).is_generated]
         if asked is not None and not asked.is_generated and makers:
             yield _error(target, group, id, described(asked), asked, makers[0])
 
@@ -51,14 +54,8 @@ def foreign_columns(
 ) -> tuple[str, ...]:
     """Return why rows of no shard can be written to the target; `extracted` are columns that routes fill."""
     shards = tuple(shards)
-    filled = {*extracted, *(name.lower() for shard in shards for name in shard.names)}
+    filled = {*extracted, *(name for shard in shards for name in shard.by_name)}
     return tuple(dict.fromkeys(reason for shard in shards for reason in foreign_reasons(present, shard.key, filled)))
-
-
-def _begins(present: Definition, asked: Definition) -> bool:
-    """Whether a column of the target can begin to be what the join asks for."""
-    is_written = asked.is_generated and not present.is_generated
-    return not is_written and join_definitions(present, asked) is not None
 
 
 def _error(
@@ -71,11 +68,6 @@ def _error(
     return ColumnTypesDiffer(
         str(shard), name, kind, str(target), shown + (" (generated)" if there.is_generated else "")
     )
-
-
-def _is_generated(group: Group, shard: Shard, id: int) -> bool:
-    member = group.members[shard]
-    return member.structure.column(member.names[id]).is_generated
 
 
 def begun_at(

@@ -27,13 +27,21 @@ from unshard.core.join.difference import (
     is_equal,
     target_of,
 )
-from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression, tokens_of
-from unshard.core.join.types import Form, IntegerType, LabelType, TextType, TimeType, collation_of, type_of
+from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.sql.tokens import Token
+from unshard.core.sql.tokens import MARIADB, Token, closing, tokenize
 from unshard.core.sql.words import words_of
+from unshard.core.structures.columntypes import (
+    IntegerType,
+    LabelType,
+    TextType,
+    TimeType,
+    TypeForm,
+    collation_of,
+    type_of,
+)
 from unshard.core.structures.constraintnames import OWN, named_after
 from unshard.errors.ddl import DdlUnreadable
 
@@ -107,7 +115,7 @@ def _without_default(step: ChangeColumn) -> Iterator[ChangeColumn]:
 
 def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the columns without an id that a table has under names that the steps give; `names` are those of ids."""
-    own = {name.lower() for name in present.names}.difference(names.values())
+    own = present.by_name.keys() - {*names.values()}
     given = [step.name if isinstance(step, AddColumn) else step.new_name for step in steps if isinstance(step, NAMING)]
     return tuple(name for name in given if name in own)
 
@@ -143,7 +151,7 @@ def _depends_on_session(before: Definition, after: Definition) -> bool:
     """Whether the session decides what stored values become (core.rows.sessioneffects)."""
     old, new = before.type, after.type
     is_cut = isinstance(old, TimeType) and isinstance(new, TimeType) and new.fraction < old.fraction
-    is_padded = isinstance(old, TextType) and old.resolved[0] is Form.FIXED and old != new
+    is_padded = isinstance(old, TextType) and old.resolved[0] is TypeForm.FIXED and old != new
     return is_cut or is_padded or _moves_zone(ChangeColumn(0, "", before, after))
 
 
@@ -203,7 +211,7 @@ def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
 
 def column_text(definition: Definition, names: Mapping[int, str]) -> str:
     """Return a column as a statement defines it, after its name."""
-    kind, kept = _split(tokens_of(definition.text), definition.text)
+    kind, kept = _split(definition.text)
     parts = [_type(definition, kind)]
     if isinstance(definition.type, TextType | LabelType) and collation_of(definition.type):
         parts.append(f"CHARACTER SET {definition.type.charset} COLLATE {collation_of(definition.type)}")
@@ -214,7 +222,9 @@ def column_text(definition: Definition, names: Mapping[int, str]) -> str:
         parts.append(f"GENERATED ALWAYS AS {shown_expression(expression, names)} {stored}")
     else:
         parts.append("NULL" if definition.nullable else "NOT NULL")
-        parts += _default(_with_fraction(definition, str(definition.default)))
+        default = _with_fraction(definition, str(definition.default))
+        bare = default if BARE_DEFAULT.fullmatch(default) else f"({default})"
+        parts += [f"DEFAULT {bare}"] if default else []
         parts += ["AUTO_INCREMENT"] if "auto_increment" in extra else []
         parts += [found[0] for found in ON_UPDATE.finditer(_with_fraction(definition, extra))]
     parts += ["INVISIBLE"] if "invisible" in extra else []
@@ -283,14 +293,9 @@ def _with_fraction(definition: Definition, text: str) -> str:
     return MOMENT.sub(f"current_timestamp({digits})", text) if digits else text
 
 
-def _default(default: str) -> list[str]:
-    if not default:
-        return []
-    return [f"DEFAULT {default}" if BARE_DEFAULT.fullmatch(default) else f"DEFAULT ({default})"]
-
-
-def _split(tokens: Sequence[Token], text: str) -> tuple[str, str]:
+def _split(text: str) -> tuple[str, str]:
     """Return the type, and the parts of a column's text that a definition does not have."""
+    text, tokens = tokenize(text, 0, MARIADB)
     start = next((at for at, token in enumerate(tokens) if token.word in ENDS_TYPE and at), len(tokens))
     kind = text[tokens[0].start : tokens[start - 1].end] if tokens else ""
     kept, position = list[str](), start
@@ -311,7 +316,7 @@ def _end_of_known(tokens: Sequence[Token], position: int) -> int:
     if word in WORDS and follower in WORDS[word]:
         return position + WORDS[word][follower]
     if word in ("AS", "CHECK"):
-        return _after_parentheses(tokens, position + 1)
+        return closing(tokens, position + 1) + 1
     if word == "DEFAULT":
         return _after_value(tokens, position + 1)
     if (word, follower) == ("ON", "UPDATE"):
@@ -326,14 +331,5 @@ def _after_value(tokens: Sequence[Token], position: int) -> int:
     if tokens[position].word != "(":
         position += 1
     if position < len(tokens) and tokens[position].word == "(":
-        return _after_parentheses(tokens, position)
+        return closing(tokens, position) + 1
     return position
-
-
-def _after_parentheses(tokens: Sequence[Token], position: int) -> int:
-    depth = 0
-    for at in range(position, len(tokens)):
-        depth += (tokens[at].word == "(") - (tokens[at].word == ")")
-        if depth == 0:
-            return at + 1
-    return len(tokens)

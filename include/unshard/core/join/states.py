@@ -12,7 +12,7 @@
 | (settled)     | all shards are equal, and so is the target: there is no entry                                        |
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -82,7 +82,11 @@ def open_differences(
     group: Group, target: Target, waiting: Mapping[Shard, Decided] | None = None
 ) -> tuple[OpenDifference, ...]:
     """Return all open differences; `waiting` are the decisions about DDLs that are not accepted."""
-    found = [_waiting(shard, decided) for shard, decided in sorted((waiting or {}).items())]
+    found = []
+    for shard, decided in sorted((waiting or {}).items()):
+        state = State.CONFLICT if decided.decision is Decision.CONFLICT else State.BARRIER
+        reason = "; ".join(filter(None, (*map(str, decided.conflicts), decided.reason)))
+        found.append(OpenDifference(f"DDL of {shard}", state, lack=(shard,), reason=reason, about=shard))
     steps = steps_to_join(group, target)
     asked = wanted(group)
     asked = replace(asked, table=limited(asked.table, target.lacks))
@@ -159,21 +163,13 @@ def _form(about: int | Key | Expression | None, member: Member) -> object:
     return about in member.table.keys if isinstance(about, Key) else about in member.table.checks
 
 
-def _waiting(shard: Shard, decided: Decided) -> OpenDifference:
-    state = State.CONFLICT if decided.decision is Decision.CONFLICT else State.BARRIER
-    reason = "; ".join(filter(None, (*map(str, decided.conflicts), decided.reason)))
-    return OpenDifference(f"DDL of {shard}", state, lack=(shard,), reason=reason, about=shard)
-
-
 def _of_column(group: Group, target: Target, asked: Target, steps: Difference, id: int) -> Iterator[OpenDifference]:
     definition = asked.table.columns.get(id)
     now = tuple(step for step in (*steps.first, *steps.expanding) if _column_of(step) == id)
     later = tuple(step for step in steps.contracting if _column_of(step) == id)
     have = tuple(s for s in group.holders(id) if _is_alike(group, s, id, asked, target.lacks))
     lack = tuple(shard for shard in sorted(group.members) if shard not in have)
-    reloads = tuple(
-        shard for shard, m in sorted(group.members.items()) if any(reload.column == id for reload in m.reloads)
-    )
+    reloads = _reloads(group, (id,))
     state = None
     if definition is None:
         state = State.CONTRACTING if group.columns[id].was_common else State.REVERSED
@@ -208,11 +204,7 @@ def _of_key(
     have = tuple(shard for shard, table in tables.items() if key in table.keys)
     lack = tuple(shard for shard in tables if shard not in have)
     state = None
-    reloads = tuple(
-        shard
-        for shard, member in sorted(group.members.items())
-        if awaits_reload(group, key) and any(reload.column in key.columns for reload in member.reloads)
-    )
+    reloads = _reloads(group, key.columns) if awaits_reload(group, key) else ()
     if not have:
         state = State.CONTRACTING
     elif reloads and not lack:
@@ -238,6 +230,12 @@ def _of_checks(tables: Mapping[Shard, Table], target: Target, steps: Difference)
         if lack or later:
             state = State.OPEN if lack else State.CONTRACTING
             yield OpenDifference(f"check {name}", state, have, lack, later, about=words)
+
+
+def _reloads(group: Group, columns: Collection[int]) -> tuple[Shard, ...]:
+    """Return the shards of which values of these columns must be read again."""
+    members = sorted(group.members.items())
+    return tuple(shard for shard, member in members if any(each.column in columns for each in member.reloads))
 
 
 def _column_of(step: Step) -> int | None:

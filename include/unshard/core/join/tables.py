@@ -3,7 +3,7 @@
 | part                          | join                                                                               |
 |-------------------------------|------------------------------------------------------------------------------------|
 | a column                      | there if one side has it                                                           |
-| its type                      | `types.join_types`                                                                 |
+| its type                      | `columntypes.join_types`                                                           |
 | NULL                          | nullable if one side is, or if one side lacks the column and its fill is NULL      |
 | DEFAULT, ON UPDATE, collation | that of both sides if they agree, else open: the target keeps its own              |
 | generated                     | generated if both sides are; a STORED one that is plain on one side is plain;      |
@@ -24,24 +24,23 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import lru_cache, reduce
 
-from unshard.core.join.types import (
+from unshard.core.model import Column, TableSchema
+from unshard.core.sql.quoting import identifier
+from unshard.core.sql.tokens import Token, TokenKind, closing
+from unshard.core.structures.columntypes import (
     MOST_DIGITS,
     BinaryType,
     ColumnType,
-    Form,
     TextType,
-    is_ambiguous,
+    TypeForm,
+    has_clashing_labels,
     join_types,
     meets,
     settled,
     sort_rule,
     type_of,
 )
-from unshard.core.model import Column, TableSchema
-from unshard.core.sql.quoting import identifier
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
-from unshard.core.structures.createtext import items
-from unshard.core.structures.indexparts import closing, split
+from unshard.core.structures.parsedtable import IndexText, ParsedTable, in_parentheses, parsed
 
 NO_SPACE_BEFORE = frozenset({"(", ")", ",", "."})
 NULL = "NULL"
@@ -50,8 +49,6 @@ NEEDS_VALUES = frozenset({"SPATIAL", "VECTOR"})
 FULLTEXT, CHECK, DESCENDING = "FULLTEXT", "CHECK", "DESC"
 FEATURES = frozenset({FULLTEXT, CHECK, DESCENDING})
 """Parts of a structure that some servers accept and leave out, as TiDB does; no value of a row depends on them."""
-
-
 MOMENT = re.compile(r"current_timestamp\(\d*\)", re.IGNORECASE)
 INTRODUCER = "_utf8mb4"
 """Before each literal in an expression, as TiDB and MySQL show it; MariaDB leaves it out."""
@@ -144,34 +141,25 @@ def table_of(schema: TableSchema, ids: Mapping[str, int]) -> Table:
 
     A column without an id is left out, and so are the indexes and constraints that name it.
     """
-    parts = _parsed(schema.create_sql)
-    known = {name.lower() for name in schema.names}
-    columns = {}
-    for column in schema.columns:
-        name = column.name.lower()
-        if name in ids:
-            columns[ids[name]] = _definition(column, parts.columns.get(name, ""), ids, known)
-    rules = {name: sort_rule(schema.column(name)) for name in known}
+    text, known = parsed(schema.create_sql), schema.by_name
+    columns = {ids[name]: _definition(known[name], text, ids, known) for name in known if name in ids}
+    rules = {name: sort_rule(column) for name, column in known.items()}
     keys = dict[Key, Agreed]()
     primary = None
-    for item in parts.keys:
-        key, name = _key(item, ids, known, rules)
+    for index in text.indexes:
+        key = _key(index, ids, known, rules)
         if key is not None and key.kind == "PRIMARY":
             primary = key
         elif key is not None:
-            keys.setdefault(key, name)
-    checks = dict[Expression, Agreed]()
-    for name, words in parts.checks:
-        expression = _with_ids(words, ids, known)
-        if expression is not None:
-            checks[expression] = name
+            keys.setdefault(key, index.name)
+    shown = ((_with_ids(words, ids, known), name) for name, words in text.checks)
+    checks: Mapping[Expression, Agreed] = {words: name for words, name in shown if words is not None}
     return Table(columns, primary, keys, checks, schema.collation)
 
 
 def definition_of(schema: TableSchema, column: Column, ids: Mapping[str, int]) -> Definition:
     """Return the definition of one column."""
-    text = _parsed(schema.create_sql).columns.get(column.name.lower(), "")
-    return _definition(column, text, ids, {name.lower() for name in schema.names})
+    return _definition(column, parsed(schema.create_sql), ids, schema.by_name)
 
 
 def join(one: Table, other: Table, fills: Mapping[int, str]) -> Table:
@@ -227,9 +215,10 @@ def buildable(table: Table, shards: Collection[Table]) -> Table:
 @lru_cache(512)
 def features(create_sql: str) -> frozenset[str]:
     """Return the features that a table has."""
-    parts = _parsed(create_sql)
-    words = {token.word for item in parts.keys for token in item}
-    has_check = parts.checks or any(_in_parentheses(tokens_of(text), CHECK) for text in parts.columns.values())
+    table = parsed(create_sql)
+    words = {index.kind for index in table.indexes}
+    words |= {token.word for index in table.indexes for part in index.parts for token in part}
+    has_check = table.checks or any(in_parentheses(column, CHECK) for column in table.columns.values())
     return frozenset(words & {FULLTEXT, DESCENDING}) | ({CHECK} if has_check else set())
 
 
@@ -243,12 +232,9 @@ def limited(table: Table, lacks: Collection[str]) -> Table:
         columns = {id: replace(each, check=()) if each is not None else None for id, each in columns.items()}
     for key, name in table.keys.items():
         if key.kind not in lacks:
-            keys.setdefault(_ascending(key) if DESCENDING in lacks else key, name)
+            parts = (replace(part, options=part.options.replace(DESCENDING, "")) for part in key.parts)
+            keys.setdefault(replace(key, parts=tuple(parts)) if DESCENDING in lacks else key, name)
     return replace(table, columns=columns, keys=keys, checks=checks)
-
-
-def _ascending(key: Key) -> Key:
-    return replace(key, parts=tuple(replace(part, options=part.options.replace(DESCENDING, "")) for part in key.parts))
 
 
 def join_definitions(one: Definition, other: Definition) -> Definition | None:
@@ -258,9 +244,10 @@ def join_definitions(one: Definition, other: Definition) -> Definition | None:
     kind = join_types(one.type, other.type)
     generated = one.generated | other.generated
     is_plain = one.is_plain or other.is_plain
-    if kind is None or is_ambiguous(kind) or len(generated) > 1:
+    if kind is None or has_clashing_labels(kind) or len(generated) > 1:
         return None
-    if one.is_generated != other.is_generated and _is_virtual(one, other):
+    virtual = ("virtual" in str(side.extra) or side.extra is OPEN for side in (one, other) if side.is_generated)
+    if one.is_generated != other.is_generated and any(virtual):
         return None
     return Definition(
         kind,
@@ -313,42 +300,9 @@ def shown_expression(words: Expression, names: Mapping[int, str]) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    """The items of a CREATE TABLE."""
-
-    columns: Mapping[str, str]
-    """The text after the name, by the name in lower case."""
-    keys: tuple[tuple[Token, ...], ...]
-    checks: tuple[tuple[str, tuple[Token, ...]], ...]
-
-
-@lru_cache(512)
-def _parsed(create_sql: str) -> _Parsed:
-    text, tokens = tokenize(create_sql, 0, MARIADB)
-    columns, keys, checks = dict[str, str](), list[tuple[Token, ...]](), list[tuple[str, tuple[Token, ...]]]()
-    for _, item in items(tokens):
-        words = [token.word for token in item]
-        if item[0].kind is TokenKind.QUOTED:
-            columns[item[0].name.lower()] = text[item[0].end : item[-1].end].strip()
-        elif "CHECK" in words[:3]:
-            name = item[1].name if words[0] == "CONSTRAINT" and words[1] != "CHECK" else ""
-            checks.append((name, tuple(item[words.index("CHECK") + 1 :])))
-        elif "KEY" in words[:2]:
-            keys.append(tuple(item))
-    return _Parsed(columns, tuple(keys), tuple(checks))
-
-
-@lru_cache(4096)
-def tokens_of(text: str) -> tuple[Token, ...]:
-    """Return the tokens of a part of SHOW CREATE TABLE."""
-    return tokenize(text, 0, MARIADB)[1]
-
-
-def _definition(column: Column, text: str, ids: Mapping[str, int], known: Collection[str]) -> Definition:
-    upper = text.upper()
-    generated = _in_parentheses(tokens_of(text), "AS") if "AS" in upper else ()
-    check = _in_parentheses(tokens_of(text), "CHECK") if "CHECK" in upper else ()
+def _definition(column: Column, table: ParsedTable, ids: Mapping[str, int], known: Collection[str]) -> Definition:
+    name = column.name.lower()
+    generated, check = (in_parentheses(table.columns.get(name, ()), word) for word in ("AS", CHECK))
     expression = _with_ids(generated, ids, known) if generated else None
     return Definition(
         type_of(column),
@@ -357,8 +311,8 @@ def _definition(column: Column, text: str, ids: Mapping[str, int], known: Collec
         MOMENT.sub("current_timestamp()", column.extra).replace("auto_random", "auto_increment"),
         frozenset() if expression is None else frozenset({expression}),
         expression is None,
-        (_with_ids(check, ids, known) or ()) if check else (),
-        text,
+        _with_ids(check, ids, known) or (),
+        table.column_text(name),
     )
 
 
@@ -371,16 +325,6 @@ def _normal_default(text: str) -> str:
     except InvalidOperation:
         return MOMENT.sub("current_timestamp()", text)
     return format(number.normalize(), "f" if abs(number.adjusted()) < MOST_DIGITS else "e")
-
-
-def _in_parentheses(tokens: Sequence[Token], word: str) -> tuple[Token, ...]:
-    """Return the tokens in the parentheses after a word that is not inside of others."""
-    depth = 0
-    for position, token in enumerate(tokens):
-        if depth == 0 and token.word == word and tokens[position + 1 : position + 2]:
-            return tuple(tokens[position + 1 : closing(tokens, position + 1) + 1])
-        depth += (token.word == "(") - (token.word == ")")
-    return ()
 
 
 def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection[str]) -> Expression | None:
@@ -397,28 +341,20 @@ def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection
     return tuple(words)
 
 
-def _key(
-    item: Sequence[Token], ids: Mapping[str, int], known: Collection[str], rules: Mapping[str, str]
-) -> tuple[Key | None, str]:
+def _key(index: IndexText, ids: Mapping[str, int], known: Collection[str], rules: Mapping[str, str]) -> Key | None:
     """Read an index; None if it names a column that has no id."""
-    kind = "" if item[0].word in ("KEY", "INDEX") else item[0].word
-    opening = next(position for position, token in enumerate(item) if token.word == "(")
-    end_of_parts = closing(item, opening)
-    name = "" if kind == "PRIMARY" else item[opening - 1].name
     parts = []
-    for part in split(item[opening + 1 : end_of_parts]):
-        is_expression = part[0].word == "("
-        end = closing(part, 0) + 1 if is_expression else 1
+    for part in index.parts:
+        end = closing(part, 0) + 1
         expression = _with_ids(part[:end], ids, known)
         if expression is None:
-            return None, name
-        rule = rules.get(part[0].name.lower(), "") if kind in ("UNIQUE", "PRIMARY") else ""
+            return None
+        rule = rules.get(part[0].name.lower(), "") if index.kind in ("UNIQUE", "PRIMARY") else ""
         shown = "".join(token.raw for token in part[end:]).upper()
         # The order of a primary key has no effect on rows, and some servers leave it out.
-        shown = shown.replace(DESCENDING, "") if kind == "PRIMARY" else shown
+        shown = shown.replace(DESCENDING, "") if index.kind == "PRIMARY" else shown
         parts.append(KeyPart(expression, shown, rule))
-    options = " ".join(token.raw for token in item[end_of_parts + 1 :])
-    return Key(kind, tuple(parts), options), name
+    return Key(index.kind, tuple(parts), " ".join(token.raw for token in index.options))
 
 
 def _joined_column(
@@ -431,10 +367,6 @@ def _joined_column(
     if only is None or only.is_generated or fill != NULL:
         return only
     return replace(only, nullable=True)
-
-
-def _is_virtual(*sides: Definition) -> bool:
-    return any("virtual" in str(side.extra) or side.extra is OPEN for side in sides if side.is_generated)
 
 
 def _agreed(one: Agreed | None, other: Agreed | None) -> Agreed:
@@ -461,5 +393,5 @@ def _is_buildable(key: Key, table: Table, shard: Table) -> bool:
 def is_large(kind: ColumnType) -> bool:
     """Whether it is a TEXT or BLOB."""
     if isinstance(kind, TextType):
-        return kind.resolved[0] is Form.LARGE
-    return isinstance(kind, BinaryType) and kind.form is Form.LARGE
+        return kind.resolved[0] is TypeForm.LARGE
+    return isinstance(kind, BinaryType) and kind.form is TypeForm.LARGE

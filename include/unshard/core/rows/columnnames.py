@@ -20,7 +20,7 @@ The names after a DDL follow from two histories of the same columns:
 `translated` writes a later statement of the shard with the target's names, so that it agrees with those of its group.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -34,7 +34,8 @@ from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.sessioneffects import note_of
 from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier, replace_names
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, edited, tokenize
+from unshard.core.structures.parsedtable import parsed
 from unshard.errors.ddl import ColumnNamedOtherwise
 
 Names = Mapping[str, str]
@@ -51,7 +52,7 @@ def own_names(schema: TableSchema) -> dict[str, str]:
 
 def as_own(schema: TableSchema) -> TableSchema:
     """Return the structure with the shard's own names, as its source shows it."""
-    names = {column.name.lower(): column.own_name for column in schema.columns if column.own_name}
+    names = {name: column.own_name for name, column in schema.by_name.items() if column.own_name}
     if not names:
         return schema
     return _renamed(schema, names, lambda column: replace(column, name=names[column.name.lower()], own_name=None))
@@ -70,7 +71,7 @@ def with_names(schema: TableSchema, names: Names) -> TableSchema:
 def _renamed(schema: TableSchema, names: Names, renamed: Callable[[Column], Column]) -> TableSchema:
     return replace(
         schema,
-        columns=tuple(renamed(each) if each.name.lower() in names else each for each in schema.columns),
+        columns=tuple(renamed(each) if name in names else each for name, each in schema.by_name.items()),
         indexes=tuple(
             replace(index, columns=tuple(_renamed_part(part, names) for part in index.columns))
             for index in schema.indexes
@@ -87,24 +88,18 @@ def _renamed_part(part: str, names: Names) -> str:
 
 def _renamed_text(text: str, names: Names) -> str:
     """Return CREATE TABLE with other names of columns; servers print every name in backquotes."""
-    plain, tokens = tokenize(text, 0, MARIADB)
-    edits = [
+    table = parsed(text)
+    edits = (
         (token.start, token.end, identifier(names[token.name.lower()]))
-        for before, token in pairwise(tokens)
+        for before, token in pairwise(table.tokens)
         if token.kind is TokenKind.QUOTED and token.name.lower() in names and before.word not in NAMED
-    ]
-    return _edited(plain, edits)
-
-
-def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+    )
+    return edited(table.text, edits)
 
 
 def carried(schema: TableSchema, names: Names) -> dict[str, str]:
     """Return those of the names that a structure of the shard still has, and whose target name it does not use."""
-    used = {name.lower() for name in as_own(schema).names}
+    used = as_own(schema).by_name.keys()
     kept = {own: new for own, new in names.items() if own in used}
     return {own: new for own, new in kept.items() if new.lower() not in used - kept.keys()}
 
@@ -140,7 +135,7 @@ def translated(text: str, sql_mode: int, names: Names) -> str | None:
     """
     plain, tokens = tokenize(text, sql_mode, MARIADB)
     specs = [spec.tokens for spec in alter_specs(plain, tokens)]
-    edits: list[tuple[int, int, str]] = []
+    edits: list[Edit] = []
     for spec in specs or [tokens]:
         columns = {*_columns(TokenCursor(plain, spec, ""))}
         for place, token in enumerate(spec):
@@ -150,7 +145,7 @@ def translated(text: str, sql_mode: int, names: Names) -> str | None:
                 edits.append((token.start, token.end, identifier(names[token.name.lower()])))
             elif specs and token.kind is TokenKind.QUOTED and (place == 0 or spec[place - 1].word not in NAMED):
                 return None
-    return _edited(plain, edits)
+    return edited(plain, edits)
 
 
 def columns_named(text: str, sql_mode: int) -> frozenset[str]:
@@ -187,7 +182,8 @@ def _columns(spec: TokenCursor) -> Iterator[int]:
         spec.eat("COLUMN")
         spec.eat("IF", "EXISTS")
         yield spec.position
-        if _same(spec.tokens, spec.position, spec.position + 1):
+        pair = [token.name.lower() for token in spec.tokens[spec.position : spec.position + 2]]
+        if pair[1:] == pair[:1]:
             yield spec.position + 1
         return
     else:
@@ -196,10 +192,6 @@ def _columns(spec: TokenCursor) -> Iterator[int]:
         spec.eat("COLUMN")
         spec.eat("IF", "EXISTS")
         yield spec.position
-
-
-def _same(tokens: Sequence[Token], first: int, second: int) -> bool:
-    return second < len(tokens) and tokens[first].name.lower() == tokens[second].name.lower()
 
 
 def named(shard: UnnamedShard, schemas: Mapping[str, TableSchema]) -> tuple[UnnamedShard, tuple[TableSchema, ...]]:
@@ -304,7 +296,7 @@ def in_target(
 
 def _is_ambiguous(before: TableSchema, after: TableSchema) -> bool:
     """Whether a shard has got a second column with the target's name of another one of its columns."""
-    used = {name.lower() for name in as_own(after).names}
+    used = as_own(after).by_name
     names = own_names(after)
     return any(own in used and new.lower() in used and own not in names for own, new in own_names(before).items())
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from unshard.core.model import TableId, TableSchema
 from unshard.core.sql.quoting import qualified
-from unshard.core.structures.createparts import create_parts
 from unshard.core.structures.createtext import create_text
-from unshard.core.structures.versioning import unversioned
+from unshard.core.structures.hiddencolumns import unversioned
+from unshard.core.structures.parsedtable import create_parts
 
 
 def place(target: TableId, shard: TableSchema, present: Sequence[TableSchema]) -> tuple[str, ...]:

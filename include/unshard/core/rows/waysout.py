@@ -32,7 +32,7 @@ from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.structures.narrower import narrower
+from unshard.core.structures.comparison import narrower
 from unshard.errors.ddl import DdlUnreadable
 
 Names = frozenset[str]

@@ -16,8 +16,7 @@ from enum import StrEnum
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.pattern import Pattern
 from unshard.core.sql.charsets import WIDE
-from unshard.core.sql.integers import BITS
-from unshard.core.sql.literals import DECIMALS, INTEGERS, literal
+from unshard.core.sql.literals import BITS, DECIMALS, INTEGERS, literal
 from unshard.core.sql.quoting import identifier
 from unshard.errors.config import MappingAmbiguous, MappingNameUnfit
 from unshard.errors.rules import MappedColumnMissing, MappedColumnUnfit, MappedNotKey

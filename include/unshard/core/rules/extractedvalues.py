@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.extractors import Extracted
-from unshard.core.sql import charsets, integers
+from unshard.core.sql import charsets, literals
 from unshard.core.sql.literals import INTEGERS, TEXTS
 from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 
@@ -60,7 +60,7 @@ def stored_value(column: Column, value: str) -> bytes | None:
 
 
 def _in_range(column: Column, number: int) -> bool:
-    low, high = integers.limits(column)
+    low, high = literals.limits(column)
     return low <= number <= high
 
 

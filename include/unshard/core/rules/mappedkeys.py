@@ -8,7 +8,7 @@ row. NULL matches no bound. An id with more bits than are free is found by its m
 
 from unshard.core.model import Column
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, expression, length
-from unshard.core.sql import integers
+from unshard.core.sql import literals
 from unshard.core.sql.keyrange import NEVER, stored
 from unshard.core.sql.literals import DECIMALS, INTEGERS, literal
 from unshard.core.sql.quoting import identifier
@@ -40,7 +40,7 @@ def _number(column: Column, operator: str, number: int) -> str:
 
 def _limits(column: Column) -> tuple[int, int]:
     if column.data_type in INTEGERS:
-        return integers.limits(column)
+        return literals.limits(column)
     largest = 10 ** length(column) - 1
     return (0 if column.is_unsigned else -largest), largest
 

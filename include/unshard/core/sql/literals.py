@@ -17,7 +17,8 @@ from unshard.core.sql.jsonnumbers import JsonNumber, exact_numbers
 from unshard.core.sql.quoting import identifier
 from unshard.errors.source import JsonNumberLost, UnknownColumnType, ValueNotCanonical
 
-INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})
+BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+INTEGERS = frozenset(BITS)
 DECIMALS = frozenset({"decimal", "numeric"})
 FLOATS = frozenset({"float", "double", "real"})
 TEMPORALS = frozenset({"date", "datetime", "timestamp", "time", "year"})
@@ -52,6 +53,12 @@ def is_known(column: Column) -> bool:
     """Whether unshard can read, compare and write values of the column's type."""
     kinds = (INTEGERS, DECIMALS, FLOATS, TEMPORALS, TEXTS, BINARIES, PRINTED, ("bit",))
     return any(column.data_type in kind for kind in kinds)
+
+
+def limits(column: Column) -> tuple[int, int]:
+    """Return the smallest and the largest number of an integer column."""
+    bits = BITS[column.data_type]
+    return (0, (1 << bits) - 1) if column.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
 def literal(column: Column, value: bytes | None) -> str:

@@ -9,9 +9,11 @@ dot before the name of a table or column (``.`t` ``). `tokenize` cuts out both, 
 """
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from itertools import pairwise
 
 from unshard.core.sql.mode import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from unshard.core.sql.words import BEFORE_TABLES, HEADS, RESERVED
@@ -79,6 +81,8 @@ class Token:
         return self.raw.upper() if self.kind in (TokenKind.WORD, TokenKind.OTHER) else ""
 
 
+Edit = tuple[int, int, str]
+"""The span of a text, and the text in its place."""
 BEFORE_NAMES = RESERVED | {"AFTER", "MODIFY", "TRUNCATE"}
 """Keywords that a name may follow, so that a dot after the keyword and a blank belongs to the name."""
 COMMENTS = r"""
@@ -93,8 +97,7 @@ def tokenize(text: str, sql_mode: int, dialect: Dialect) -> tuple[str, tuple[Tok
     plain = expand_comments(text, sql_mode, dialect)
     tokens = _split(plain, sql_mode)
     if spans := _superfluous(tokens):
-        for start, end in reversed(spans):
-            plain = plain[:start] + plain[end:]
+        plain = edited(plain, ((start, end, "") for start, end in spans))
         tokens = _split(plain, sql_mode)
     while tokens and tokens[-1].raw == ";":
         tokens = tokens[:-1]
@@ -116,6 +119,43 @@ def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
         pieces.append((" " if pieces and token.start > end else "") + value)
         end = token.end
     return "".join(pieces)
+
+
+def closing(tokens: Sequence[Token], opening: int) -> int:
+    """Return the position of the parenthesis that closes another one; the last position without one."""
+    depth = 0
+    for position in range(opening, len(tokens)):
+        depth += (tokens[position].word == "(") - (tokens[position].word == ")")
+        if depth == 0:
+            return position
+    return len(tokens) - 1
+
+
+def outside(tokens: Sequence[Token], *words: str) -> Iterator[int]:
+    """Yield the positions of a sequence of words, or of all tokens, outside of parentheses; `)` is outside, too."""
+    depth = 0
+    for position, token in enumerate(tokens):
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and begins_at(tokens, position, *words):
+            yield position
+
+
+def begins_at(tokens: Sequence[Token], position: int, *words: str) -> bool:
+    """Whether a sequence of words begins at a position."""
+    return [token.word for token in tokens[position : position + len(words)]] == [*words]
+
+
+def at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Split tokens at the commas outside of parentheses."""
+    commas = [position for position in outside(tokens) if tokens[position].word == ","]
+    return [[*tokens[first + 1 : last]] for first, last in pairwise((-1, *commas, len(tokens)))]
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Return the text with other texts in place of spans."""
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 def _split(text: str, sql_mode: int) -> tuple[Token, ...]:

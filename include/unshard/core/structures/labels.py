@@ -7,11 +7,8 @@ from unshard.core.sql.charsets import encode
 from unshard.errors.rows import UnsupportedColumn
 
 _LABEL = re.compile(r"'((?:[^']|'')*)'(,|\)$)")
-
 _ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
-
-
 _LABELS = re.compile(r"((?:^|\n)  `(?:[^`]|``)*` |^)((?:enum|set)\((?:'(?:[^']|'')*'[,)])+)")
 """The labels in a column type, and in a line of SHOW CREATE TABLE."""
 _LITERAL_BACKSLASH = re.compile(r"\\(?![0nr])")
@@ -39,13 +36,9 @@ def read_labels(column_type: str) -> tuple[str, ...]:
         found = _LABEL.match(column_type, offset)
         if not found:
             raise ValueError(f"unreadable labels: {column_type}")
-        labels.append(_ESCAPED.sub(_meant, found[1]))
+        labels.append(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]) if each[1] else "'", found[1]))
         offset = found.end()
     return tuple(labels)
-
-
-def _meant(found: re.Match[str]) -> str:
-    return _ESCAPES.get(found[1], found[1]) if found[1] else "'"
 
 
 def encoded_labels(column: Column, shard: str) -> tuple[bytes, ...]:

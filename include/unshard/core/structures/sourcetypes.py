@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, edited, tokenize
 from unshard.core.sql.words import words_of
 
 DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET|utf8|utf8_\w+)\b", re.IGNORECASE)
@@ -26,7 +26,6 @@ AFTER_TYPE = words_of("""
     , ) AFTER AS CHECK COLLATE COMMENT COMPRESSED CONSTRAINT DEFAULT FIRST GENERATED INVISIBLE KEY NOT NULL ON PRIMARY
     REFERENCES STORED UNIQUE VIRTUAL WITHOUT
 """)
-Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,7 @@ def as_source_means(text: str, sql_mode: int, meanings: Meanings) -> str:
     edits += _national(tokens, words, meanings.national) if meanings.national else []
     edits += _charsets(tokens, words, meanings)
     edits += _utf8(tokens, words, meanings.utf8) if meanings.utf8 else []
-    for start, end, new in sorted(edits, reverse=True):
-        plain = plain[:start] + new + plain[end:]
-    return plain if edits else text
+    return edited(plain, edits) if edits else text
 
 
 def _is_type(tokens: Sequence[Token], words: Sequence[str], position: int) -> bool:

@@ -1,7 +1,7 @@
-"""Leaves out the clauses of a statement that say where and how a server stores a table.
+"""The clauses of a statement that say where and how a server stores a table.
 
-They belong to the shard's server: on the target they would name its files, tablespaces and keys, other tables, or
-another server with its password. What remains says the same about columns, keys and rows.
+Most are left out. They belong to the shard's server: on the target they would name its files, tablespaces and keys,
+other tables, or another server with its password. What remains says the same about columns, keys and rows.
 
 | clause | place |
 |---|---|
@@ -10,13 +10,20 @@ another server with its password. What remains says the same about columns, keys
 | ENGINE_ATTRIBUTE, SECONDARY_ENGINE_ATTRIBUTE, STORAGE DISK and MEMORY | everywhere |
 
 A specification of an ALTER TABLE that has no other part becomes `NOTHING`.
+
+A table without transactions gets the engine InnoDB, because a target table must roll back. Options about the storage of
+the old engine are left out, too: InnoDB refuses `ROW_FORMAT=FIXED`, `ROW_FORMAT=COMPRESSED` has another meaning there,
+and TiDB refuses options of Aria. InnoDB ignores all others.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from unshard.core.sql.tokens import Token, TokenKind
+from unshard.core.model import TableSchema, lacks_transactions
+from unshard.core.sql.tokens import Edit, Token, TokenKind, begins_at, edited
 from unshard.core.sql.words import TABLE_OPTIONS, words_of
+from unshard.core.structures.parsedtable import parsed
 
 NOTHING = "ALGORITHM=DEFAULT"
 """A specification of ALTER TABLE that every server accepts and that changes nothing."""
@@ -39,9 +46,21 @@ STORED_ON = ("DISK", "MEMORY")
 SPIDER = "SPIDER"
 """This engine has the address and the password of another server in the comment of a table."""
 
+ENGINE = "InnoDB"
+STORAGE = (
+    ("ROW_FORMAT",),
+    ("PAGE_CHECKSUM",),
+    ("TRANSACTIONAL",),
+    ("KEY_BLOCK_SIZE",),
+    ("INSERT_METHOD",),
+    ("UNION",),
+    ("DATA", "DIRECTORY"),
+    ("INDEX", "DIRECTORY"),
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class StorageClause:
     """A clause: its first token and the one after its last, and its name."""
 
     begin: int
@@ -56,6 +75,38 @@ def without_storage(text: str, tokens: Sequence[Token]) -> tuple[str, tuple[str,
     for start, end, instead in reversed([*_edits(tokens, found, begin, is_alter=is_alter)]):
         text = text[:start].rstrip() + (f" {instead} " if instead else " ") + text[end:].lstrip()
     return text.strip() if found else text, tuple(dict.fromkeys(clause.name for clause in found))
+
+
+@lru_cache(256)
+def with_transactions(create_sql: str) -> str:
+    """Return the text of the same table with the engine InnoDB if its own engine has no transactions."""
+    if not lacks_transactions(create_sql):
+        return create_sql
+    table = parsed(create_sql)
+    return edited(table.text, _to_innodb(table.tokens[table.end :]))
+
+
+def with_engine(schema: TableSchema, engine: str) -> TableSchema:
+    """Return the structure with this engine; as it is if the name is empty."""
+    if not engine:
+        return schema
+    table = parsed(schema.create_sql)
+    name = next(_names_of_engines(table.tokens[table.end :]), None)
+    return replace(schema, create_sql=edited(table.text, [(name.start, name.end, engine)])) if name else schema
+
+
+def _names_of_engines(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the names of the engines of a table and of its partitions."""
+    yield from (tokens[at + 2] for at in range(len(tokens)) if begins_at(tokens, at, "ENGINE", "="))
+
+
+def _to_innodb(tokens: Sequence[Token]) -> Iterator[Edit]:
+    yield from ((name.start, name.end, ENGINE) for name in _names_of_engines(tokens))
+    for words in STORAGE:
+        for position in range(len(tokens)):
+            if begins_at(tokens, position, *words, "="):
+                end = _end_of_value(tokens, position + len(words))
+                yield tokens[position - 1].end, tokens[end - 1].end, ""
 
 
 def _after_name(tokens: Sequence[Token]) -> tuple[int, bool]:
@@ -75,7 +126,7 @@ def _after_name(tokens: Sequence[Token]) -> tuple[int, bool]:
     return position, is_alter
 
 
-def _clauses(tokens: Sequence[Token], begin: int, *, is_alter: bool) -> Iterator[Clause]:
+def _clauses(tokens: Sequence[Token], begin: int, *, is_alter: bool) -> Iterator[StorageClause]:
     """Yield the clauses in order."""
     context, position = _Context(tokens, begin, is_alter), begin
     while position < len(tokens):
@@ -98,7 +149,9 @@ class _Context:
     def at(self, position: int) -> None:
         word = self.tokens[position].word
         if self.is_first:
-            self.is_option, self.is_partition = self._begins_options(position), False
+            words = [token.word for token in self.tokens[position : position + 2]]
+            begins = not self.is_alter or words[0] in TABLE_OPTIONS | {"UNION"} or words[1:] == ["="]
+            self.is_option, self.is_partition = not self.columns and begins, False
         self.is_first = self.depth == 0 and word == "," and self.is_alter
         self.depth += (word == "(") - (word == ")")
         if self.depth == 0 and word == ")" and self.columns:
@@ -107,32 +160,25 @@ class _Context:
         if self.depth == 0 and word in ("AS", "SELECT"):
             self.is_option = False
 
-    def _begins_options(self, position: int) -> bool:
-        words = [token.word for token in self.tokens[position : position + 2]]
-        return not self.columns and (not self.is_alter or words[0] in TABLE_OPTIONS | {"UNION"} or words[1:] == ["="])
 
-
-def _clause(tokens: Sequence[Token], position: int, context: _Context) -> Clause | None:
+def _clause(tokens: Sequence[Token], position: int, context: _Context) -> StorageClause | None:
     """Return the clause that begins at a position."""
     if tokens[position].word == "STORAGE":
         last = position + 1 + _is_word(tokens, position + 1, "=")
-        return Clause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None
+        return StorageClause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None
     is_free = context.is_option or context.is_partition
-    for words in _spider(tokens, CLAUSES) if is_free else OF_COLUMNS:
-        if tuple(token.word for token in tokens[position : position + len(words)]) == words:
+    free = (*CLAUSES, ("COMMENT",)) if any(token.name.upper() == SPIDER for token in tokens) else CLAUSES
+    for words in free if is_free else OF_COLUMNS:
+        if begins_at(tokens, position, *words):
             end = _end_of_value(tokens, position + len(words))
-            return Clause(position, end, " ".join(words)) if end else None
+            return StorageClause(position, end, " ".join(words)) if end else None
     is_unknown = (
         tokens[position].kind in (TokenKind.WORD, TokenKind.QUOTED) and tokens[position].name.upper() not in KEPT
     )
     if context.is_option and not context.is_partition and context.depth == 0 and is_unknown:
         end = _end_of_value(tokens, position + 1) if _is_word(tokens, position + 1, "=") else 0
-        return Clause(position, end, tokens[position].name.upper()) if end else None
+        return StorageClause(position, end, tokens[position].name.upper()) if end else None
     return None
-
-
-def _spider(tokens: Sequence[Token], clauses: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    return (*clauses, ("COMMENT",)) if any(token.name.upper() == SPIDER for token in tokens) else clauses
 
 
 def _is_word(tokens: Sequence[Token], position: int, *words: str) -> bool:
@@ -150,9 +196,7 @@ def _end_of_value(tokens: Sequence[Token], position: int) -> int:
     return position + 1 if is_value else 0
 
 
-def _edits(
-    tokens: Sequence[Token], found: Sequence[Clause], begin: int, *, is_alter: bool
-) -> Iterator[tuple[int, int, str]]:
+def _edits(tokens: Sequence[Token], found: Sequence[StorageClause], begin: int, *, is_alter: bool) -> Iterator[Edit]:
     """Yield the spans to replace: a run of clauses that is a whole specification becomes `NOTHING`."""
     runs: list[tuple[int, int]] = []
     for clause in found:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS
 from unshard.core.sql.quoting import identifier
-from unshard.core.structures.generated import expressions
+from unshard.core.structures.parsedtable import expressions
 from unshard.errors.source import UnknownColumnType
 
 LONG_CHARACTERS = 1024

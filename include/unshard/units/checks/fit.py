@@ -11,7 +11,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import fitted
 from unshard.core.rules.extractedvalues import constants_of
 from unshard.core.rules.reshaping import Reshaping
-from unshard.core.structures.alike import unfit_reasons
+from unshard.core.structures.comparison import unfit_reasons
 from unshard.errors import UnshardError
 from unshard.errors.checks import TargetTableUnfit
 from unshard.errors.rules import ExtractionNeedsTable

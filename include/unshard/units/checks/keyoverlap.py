@@ -15,7 +15,7 @@ from unshard.adapters import mysql, tablerows
 from unshard.adapters.tablerows import existing_keys, keys_at_both_ends
 from unshard.config import Connections, Task, resolve
 from unshard.core.model import Index, Shard, TableId, TableSchema
-from unshard.core.structures.sharedkeys import SharedKey, leading_index
+from unshard.core.structures.tablekeys import SharedKey, leading_index
 from unshard.errors import UnshardError
 from unshard.errors.checks import KeysOverlap
 

@@ -38,7 +38,7 @@ from unshard.core.checks.items import (
 from unshard.core.join.decision import conflicts_of
 from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.structures.alike import structure_differences
+from unshard.core.structures.comparison import structure_differences
 from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError

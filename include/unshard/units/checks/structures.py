@@ -9,9 +9,8 @@ from unshard.adapters.structures import shown_create
 from unshard.config import PrimaryKey, Task, UnsupportedIndexes
 from unshard.core.checks.items import Item, Severity, problem, shortened, verdict
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.structures.alike import structure_differences
-from unshard.core.structures.createparts import Part, PartKind
-from unshard.core.structures.narrower import narrower
+from unshard.core.structures.comparison import narrower, structure_differences
+from unshard.core.structures.parsedtable import Part, PartKind
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
     EngineKept,

@@ -23,7 +23,7 @@ from unshard.core.checks.items import (
 )
 from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.structures.narrower import narrower
+from unshard.core.structures.comparison import narrower
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
     CheckFailed,

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from unshard.config import Connections, Instance, OnDuplicate, Task
 from unshard.core.checks.items import Item, Severity, counting_up, problem, verdict
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.structures.filledkeys import as_filled
-from unshard.core.structures.sharedkeys import may_share_key, shared_keys
+from unshard.core.structures.tablekeys import as_filled, may_share_key, shared_keys
 from unshard.errors import UnshardError
 from unshard.errors.checks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
 from unshard.units.checks.keyoverlap import overlaps

@@ -18,9 +18,9 @@ from unshard.adapters.meta.database import migration_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
 from unshard.adapters.targetddl import trial_table
 from unshard.core.model import TableSchema
-from unshard.core.structures.createparts import CreateParts, Part, PartKind, create_parts, placeholder, without_parts
+from unshard.core.structures.constraintnames import TrialNames, trial_names
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
-from unshard.core.structures.trialnames import TrialNames, trial_names
+from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
 from unshard.errors.meta import MigrationBusy
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import target_text
@@ -196,7 +196,7 @@ def _base(columns: Sequence[Part], found: Sequence[Refused]) -> tuple[Part, ...]
     """Return the columns that are not generated; refused ones become columns that every server can have."""
     refused = {each.part for each in found}
     plain = [part for part in columns if not part.is_generated]
-    return tuple(replace(part, text=placeholder(part) if part in refused else part.bare) for part in plain)
+    return tuple(replace(part, text=part.placeholder if part in refused else part.bare) for part in plain)
 
 
 def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask, whole: Refused) -> Iterator[Refused]:
@@ -204,7 +204,7 @@ def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask
     gone = {each.part for each in found if each.part}
     gone |= {key for key in parts.keys if key.columns & lost}
     columns = tuple(
-        replace(part, text=placeholder(part)) if part in gone and not part.is_generated else part
+        replace(part, text=part.placeholder) if part in gone and not part.is_generated else part
         for part in parts.columns
         if part not in gone or not part.is_generated
     )

@@ -55,7 +55,7 @@ from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS
 from unshard.core.structures.createtext import create_text
-from unshard.core.structures.versioning import unversioned
+from unshard.core.structures.hiddencolumns import unversioned
 from unshard.errors.base import DdlError, ShardDdlError, SourceError
 from unshard.errors.ddl import DdlFiltered, DdlUnreadable, StatementFailed
 from unshard.errors.locks import ShardDdlRefused

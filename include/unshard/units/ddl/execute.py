@@ -64,13 +64,12 @@ from unshard.core.ddl.statement import DdlKind, read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.structures.alike import has_all_of
+from unshard.core.structures.comparison import has_all_of, missing_columns, shape_differences
 from unshard.core.structures.constraintnames import for_table, names_constraints
 from unshard.core.structures.createtext import create_text, with_collation
-from unshard.core.structures.difference import differences, missing_columns
-from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_foreign_keys
-from unshard.core.structures.versioning import unversioned
+from unshard.core.structures.hiddencolumns import unversioned
+from unshard.core.structures.storageclauses import with_transactions
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, EffectRefused, TargetChanged, TargetLacksColumns
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
             with contextlib.closing(connect(server, "target")) as other:
                 found = read_schema(other, target)  # this session uses our settings, not the source's
             if found.shape != wanted.shape:
-                raise TargetChanged(str(target), "; ".join(differences(wanted, found)), entry.routed)
+                raise TargetChanged(str(target), "; ".join(shape_differences(wanted, found)), entry.routed)
     return True
 
 
@@ -253,7 +252,7 @@ def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: 
 
 
 def _changes(before: TableSchema, present: TableSchema) -> str:
-    found = differences(before, present)
+    found = shape_differences(before, present)
     return "; ".join(found) if found else f"it is now {present.create_sql}"
 
 

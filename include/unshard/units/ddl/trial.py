@@ -15,7 +15,7 @@ from unshard.core.ddl.reconcile import UNKNOWABLE, Record
 from unshard.core.ddl.statement import Ddl, DdlKind, read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.structures.alike import has_all_of, order_differences
+from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits

@@ -52,7 +52,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
-from unshard.core.structures.uniquekeys import unique_keys
+from unshard.core.structures.tablekeys import unique_keys
 from unshard.core.task.state import Chunk, ChunkState
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, refusal_of
 from unshard.errors.base import ServerError

@@ -32,7 +32,7 @@ from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
-from unshard.core.structures.alike import foreign_reasons, structure_differences, unfit_reasons
+from unshard.core.structures.comparison import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of

@@ -21,8 +21,8 @@ from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
-from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.foreignkeys import ForeignKey
+from unshard.core.structures.tablekeys import as_filled
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.checks import TargetNamesAlike

@@ -18,7 +18,7 @@ from unshard.adapters.target.targetrows import Selected
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
 from unshard.core.rows.compaction import Collisions, Write, actions
-from unshard.core.structures.uniquekeys import unique_keys
+from unshard.core.structures.tablekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import sortkeys
 from unshard.units.rows.changes import counted_lines, equal_to_previous, is_ascending, is_tracked

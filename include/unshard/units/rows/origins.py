@@ -1,6 +1,6 @@
 """Which row of the target each row of a window was before the window, so that it keeps the values of own columns.
 
-Runs in executors. Own columns are columns that only the target has (core/structures/filledkeys.py). Their values belong
+Runs in executors. Own columns are columns that only the target has (core/structures/tablekeys.py). Their values belong
 to a row for as long as it exists: an UPDATE keeps them, also if it changes the key; a row that is deleted and inserted
 again is a new row. So the runs of such targets have a column more, `base`: the name that the row had before the run,
 null if the row is new. The name is the encoded key, or the whole line in a table without a key.

@@ -20,8 +20,8 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.lineage import filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
-from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.foreignkeys import ForeignKey, groups_of
+from unshard.core.structures.tablekeys import as_filled
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld

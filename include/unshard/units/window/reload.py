@@ -61,7 +61,7 @@ from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload, ReloadState, basis_of, first_names, kept_columns, next_rows, unfit_column
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.structures.alike import structure_differences
+from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Phase
 from unshard.errors.commands import (
     ReloadColumnUnfit,

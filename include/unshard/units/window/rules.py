@@ -32,7 +32,7 @@ from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.chain import chain
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.collision import Found
-from unshard.core.structures.alike import structure_differences
+from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Chunk, ChunkState, Phase, SyncState
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import Revision, digest_of, revise, routing_of

@@ -38,7 +38,7 @@ from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
-from unshard.core.structures.generated import with_stored_values
+from unshard.core.structures.hiddencolumns import with_stored_values
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
 from unshard.core.window.pace import Pace, next_bytes, next_sections, remembered

@@ -16,7 +16,8 @@ The display width of an integer is ignored. ZEROFILL remains if both types are e
 with the resulting character set agree. `join_types` is commutative, associative and idempotent; None absorbs.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -24,10 +25,15 @@ from itertools import takewhile
 
 from unshard.core.model import Column
 from unshard.core.sql.charsets import MOST_BYTES, canonical, common_charset, is_stored_alike
-from unshard.core.sql.integers import BITS
+from unshard.core.sql.literals import BITS
 from unshard.core.structures.labels import read_labels
-from unshard.core.structures.narrower import LENGTH, TEXT_BYTES
 
+LENGTH = re.compile(r"\((\d+)(?:,(\d+))?\)")
+TEXT_BYTES = {
+    f"{size}{kind}": (1 << bits) - 1
+    for size, bits in (("tiny", 8), ("", 16), ("medium", 24), ("long", 32))
+    for kind in ("text", "blob")
+}
 MOST_DIGITS, MOST_SCALE, MOST_LABELS = 65, 30, 64
 MOST_VARIABLE = 65_532
 """The most bytes of a VARCHAR or VARBINARY: a row has at most 65,535, with lengths and NULL bits."""
@@ -38,7 +44,7 @@ BLOB_SIZES = [(TEXT_BYTES[name], name) for name in ("tinyblob", "blob", "mediumb
 LARGEST = TEXT_SIZES[-1][0]
 
 
-class Form(IntEnum):
+class TypeForm(IntEnum):
     """The form of a text or binary type; a later one holds the values of an earlier one."""
 
     FIXED = 0
@@ -76,7 +82,7 @@ class DecimalType:
 class TextType:
     """A text type: `characters` of its CHAR and VARCHAR sides, and for each character set the most bytes of a value."""
 
-    form: Form
+    form: TypeForm
     characters: int
     most_bytes: tuple[tuple[str, int], ...]
     collations: frozenset[tuple[str, str]]
@@ -87,31 +93,31 @@ class TextType:
         return _charset(self.collations)
 
     @property
-    def resolved(self) -> tuple[Form, int]:
+    def resolved(self) -> tuple[TypeForm, int]:
         """The form, and the length in characters or, for a TEXT, in bytes."""
-        if self.form is not Form.LARGE and self.characters * MOST_BYTES.get(self.charset, 1) <= MOST_VARIABLE:
+        if self.form is not TypeForm.LARGE and self.characters * MOST_BYTES.get(self.charset, 1) <= MOST_VARIABLE:
             return self.form, self.characters
         sizes = (size if is_stored_alike(name, self.charset) else size * 3 for name, size in self.most_bytes)
-        return Form.LARGE, _large(max(sizes), TEXT_SIZES)[0]
+        return TypeForm.LARGE, _large(max(sizes), TEXT_SIZES)[0]
 
     def __str__(self) -> str:
         form, length = self.resolved
-        if form is Form.LARGE:
+        if form is TypeForm.LARGE:
             return _large(length, TEXT_SIZES)[1]
-        return f"{'char' if form is Form.FIXED else 'varchar'}({length})"
+        return f"{'char' if form is TypeForm.FIXED else 'varchar'}({length})"
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryType:
     """A type of bytes."""
 
-    form: Form
+    form: TypeForm
     most_bytes: int
 
     def __str__(self) -> str:
-        if self.form is Form.LARGE:
+        if self.form is TypeForm.LARGE:
             return _large(self.most_bytes, BLOB_SIZES)[1]
-        return f"{'binary' if self.form is Form.FIXED else 'varbinary'}({self.most_bytes})"
+        return f"{'binary' if self.form is TypeForm.FIXED else 'varbinary'}({self.most_bytes})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,8 @@ class LabelType:
         return (*self.ordered, *sorted(self.others))
 
     def __str__(self) -> str:
-        return _labelled(self.name, self.labels)
+        quoted = (label.replace("\\", "\\\\").replace("'", "''") for label in self.labels)
+        return self.name + "(" + ",".join(f"'{label}'" for label in quoted) + ")"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +168,21 @@ ColumnType = IntegerType | DecimalType | TextType | BinaryType | TimeType | Labe
 
 def type_of(column: Column) -> ColumnType:
     """Return the type of a column."""
-    found = _number_or_time(column)
-    if found is not None:
-        return found
     kind, text = column.data_type, column.column_type
-    length = LENGTH.search(text)
+    found, filled = LENGTH.search(text), text if "zerofill" in text else ""
+    length, scale = (int(found[1]), int(found[2] or 0)) if found else (10 if kind == "decimal" else 1, 0)
+    if kind in BITS:
+        return IntegerType(BITS[kind], column.is_unsigned, filled)
+    if kind == "decimal":
+        return DecimalType(length - scale, scale, column.is_unsigned, filled)
+    if kind in ("datetime", "timestamp", "time"):
+        return TimeType(kind, length if found else 0)
     if kind in ("enum", "set"):
         return LabelType(kind, read_labels(text), frozenset(), _collations(column))
     if kind in ("char", "varchar") or (kind in TEXT_BYTES and kind.endswith("text")):
-        return _text(column, int(length[1]) if length else 1)
-    if kind in ("binary", "varbinary"):
-        return BinaryType(Form.FIXED if kind == "binary" else Form.VARIABLE, int(length[1]) if length else 1)
-    return BinaryType(Form.LARGE, TEXT_BYTES[kind]) if kind in TEXT_BYTES else OtherType(text)
+        return _text(column, length)
+    forms = {"binary": TypeForm.FIXED, "varbinary": TypeForm.VARIABLE, **dict.fromkeys(TEXT_BYTES, TypeForm.LARGE)}
+    return BinaryType(forms[kind], TEXT_BYTES.get(kind, length)) if kind in forms else OtherType(text)
 
 
 def join_types(one: ColumnType, other: ColumnType) -> ColumnType | None:
@@ -219,7 +229,7 @@ def settled(wanted: ColumnType, present: ColumnType | None) -> ColumnType:
         kept = collation_of(present) if isinstance(present, TextType | LabelType) else ""
         own = {(charset, name) for charset, name in wanted.collations if charset == wanted.charset}
         is_usable = isinstance(present, TextType | LabelType) and present.charset == wanted.charset
-        chosen = kept if is_usable and kept else min((name for _, name in own), default=_byte_order(wanted.charset))
+        chosen = kept if is_usable and kept else min((name for _, name in own), default=f"{wanted.charset}_bin")
         return replace(wanted, collations=frozenset({(wanted.charset, chosen)}))
     if isinstance(wanted, TextType | LabelType):
         return replace(wanted, collations=frozenset({(wanted.charset, collation_of(wanted))}))
@@ -229,7 +239,7 @@ def settled(wanted: ColumnType, present: ColumnType | None) -> ColumnType:
     return wanted
 
 
-def is_ambiguous(kind: ColumnType) -> bool:
+def has_clashing_labels(kind: ColumnType) -> bool:
     """Whether labels of an ENUM or SET cannot be in one column: two differ in case only, or they are too many."""
     if not isinstance(kind, LabelType):
         return False
@@ -244,22 +254,7 @@ def sort_rule(column: Column) -> str:
     if not column.collation or not column.charset:
         return ""
     collation = canonical(column.collation)
-    kept = collation if not is_stored_alike(column.charset, "utf8mb4") else collation.partition("_")[2]
-    return kept
-
-
-def _number_or_time(column: Column) -> ColumnType | None:
-    kind, text = column.data_type, column.column_type
-    found = LENGTH.search(text)
-    filled = text if "zerofill" in text else ""
-    if kind in BITS:
-        return IntegerType(BITS[kind], column.is_unsigned, filled)
-    if kind == "decimal":
-        digits, scale = (int(found[1]), int(found[2] or 0)) if found else (10, 0)
-        return DecimalType(digits - scale, scale, column.is_unsigned, filled)
-    if kind in ("datetime", "timestamp", "time"):
-        return TimeType(kind, int(found[1]) if found else 0)
-    return None
+    return collation if not is_stored_alike(column.charset, "utf8mb4") else collation.partition("_")[2]
 
 
 def _joined_numbers(one: ColumnType, other: ColumnType) -> ColumnType | None:
@@ -272,15 +267,11 @@ def _joined_numbers(one: ColumnType, other: ColumnType) -> ColumnType | None:
             )
             return found if found.whole + found.scale <= MOST_DIGITS and found.scale <= MOST_SCALE else None
         case BinaryType(), BinaryType():
-            form = max(one.form, other.form, Form.VARIABLE)
+            form = max(one.form, other.form, TypeForm.VARIABLE)
             return BinaryType(form, max(one.most_bytes, other.most_bytes))
         case TimeType(), TimeType() if one.name == other.name:
             return TimeType(one.name, max(one.fraction, other.fraction))
     return None
-
-
-def _byte_order(charset: str) -> str:
-    return f"{charset}_bin"
 
 
 def _collations(column: Column) -> frozenset[tuple[str, str]]:
@@ -301,8 +292,8 @@ def _text(column: Column, length: int) -> TextType:
     collations = _collations(column)
     (charset,) = {charset for charset, _ in collations}
     if column.data_type in TEXT_BYTES:
-        return TextType(Form.LARGE, 0, ((charset, TEXT_BYTES[column.data_type]),), collations)
-    form = Form.FIXED if column.data_type == "char" else Form.VARIABLE
+        return TextType(TypeForm.LARGE, 0, ((charset, TEXT_BYTES[column.data_type]),), collations)
+    form = TypeForm.FIXED if column.data_type == "char" else TypeForm.VARIABLE
     return TextType(form, length, ((charset, length * MOST_BYTES.get(charset, 1)),), collations)
 
 
@@ -322,7 +313,7 @@ def _resolved_text(kind: TextType) -> TextType:
     """Return the text type that a server shows for this one."""
     form, length = kind.resolved
     own = frozenset(pair for pair in kind.collations if pair[0] == kind.charset)
-    if form is Form.LARGE:
+    if form is TypeForm.LARGE:
         return TextType(form, 0, ((kind.charset, length),), own)
     return TextType(form, length, ((kind.charset, length * MOST_BYTES.get(kind.charset, 1)),), own)
 
@@ -360,12 +351,3 @@ def _with_order(wanted: LabelType, present: ColumnType | None) -> LabelType:
 
 def _large(size: int, sizes: list[tuple[int, str]]) -> tuple[int, str]:
     return next(((most, name) for most, name in sizes if most >= size), sizes[-1])
-
-
-def _labelled(name: str, labels: Collection[str]) -> str:
-    quoted = (label.replace("\\", "\\\\").replace("'", "''") for label in labels)
-    return f"{name}({','.join(map(_in_quotes, quoted))})"
-
-
-def _in_quotes(text: str) -> str:
-    return f"'{text}'"

@@ -1,19 +1,109 @@
-"""The unique keys of a table: their columns, prefix lengths and expressions, and when two values are equal in a key."""
+"""The keys of tables: which keys of a target find the rows of its shards, and which rows collide in a unique key.
+
+A shard's row can be found by a unique key of the target only if the shards fill all its columns. A column of its own (a
+surrogate key by AUTO_INCREMENT, for example) gets its value from the target.
+
+| the target has                                  | a row is found by                                             |
+|-------------------------------------------------|---------------------------------------------------------------|
+| a usable key that the shards fill               | this key                                                      |
+| no such key, an index with the shard's key      | all its values; the index makes this fast                     |
+| neither                                         | all its values, in a scan of the table: rejected at the start |
+
+A changed row keeps the values of the target's own columns (adapters/target/completing.py).
+"""
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from unshard.core.model import Column, Index, TableSchema
+from unshard.core.model import Column, Index, Shard, TableSchema
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import INTEGERS, TEXTS, literal
 from unshard.core.sql.quoting import identifier, quoted_names, replace_names
-from unshard.core.structures.generated import generation
-from unshard.core.structures.indexparts import index_parts
+from unshard.core.structures.parsedtable import generation, index_parts
 
 _ARRAY = re.compile(r"\(?cast\((.*) as .+ array\)\)?", re.IGNORECASE | re.DOTALL)
 """A part of a multi-valued index: rows collide if their arrays have a common value."""
+
+
+def as_filled(target: TableSchema, filled: Collection[str]) -> TableSchema:
+    """Return the structure with its own columns marked; `filled` are the others, in lower case."""
+    columns = target.by_name.items()
+    return replace(target, own=tuple(name for name, each in columns if not each.is_generated and name not in filled))
+
+
+def own_columns(target: TableSchema) -> tuple[Column, ...]:
+    """Return the columns that only the target has, without generated ones; their values are read and written again.
+
+    TiDB keeps any bytes in a latin1 column, and CONVERT would replace those that are not UTF-8. So their text has the
+    column's own character set. GBK text is always valid there, and TiDB refuses the introducer `_gbk`.
+    """
+    columns = (column for column in target.written if column.name.lower() in target.own)
+    return tuple(replace(column, sent_as=None) if column.charset == "latin1" else column for column in columns)
+
+
+def finding_index(target: TableSchema, key: Collection[str], filled: Collection[str]) -> Index | None:
+    """Return an index that begins with the key of the shards; columns that the shards fill may precede it."""
+    wanted = {name.lower() for name in key}
+    return next((index for index in target.indexes if wanted and _begins_with(index, wanted, filled)), None)
+
+
+def _begins_with(index: Index, wanted: Collection[str], filled: Collection[str]) -> bool:
+    left = set(wanted)
+    for name in index.columns:
+        if not left or name.lower() not in filled:
+            break
+        left.discard(name.lower())
+    return not left
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKey:
+    """Columns of a unique key of the target, and shards whose rows collide if they have equal values in them."""
+
+    columns: tuple[str, ...]
+    """Without the columns that routes extract: they have equal values for all these shards."""
+    shards: tuple[Shard, ...]
+
+
+def shared_keys(
+    target: TableSchema,
+    shards: Mapping[Shard, TableSchema],
+    constants: Mapping[Shard, Mapping[str, str]],
+    mapped: Collection[str],
+) -> tuple[SharedKey, ...]:
+    """Return the keys to compare, each with at least two shards that have an index for it.
+
+    `constants` are the extracted values by lower-case column. Keys with a `mapped` column are left out: their values
+    are not those of the shards.
+    """
+    filled = {name for schema in shards.values() for name in schema.by_name}
+    filled |= {name for values in constants.values() for name in values}
+    groups: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[Shard]] = {}
+    for index in as_filled(target, filled).unique_indexes:
+        names = [name.lower() for name in index.columns]
+        for shard, schema in shards.items():
+            values = constants.get(shard, {})
+            columns = tuple(name for name in names if name not in values)
+            if not {*names} & {*mapped} and leading_index(schema, columns) is not None:
+                same = tuple((name, values[name]) for name in names if name in values)
+                groups.setdefault((columns, same), []).append(shard)
+    return tuple(SharedKey(columns, tuple(some)) for (columns, _), some in groups.items() if len(some) > 1)
+
+
+def leading_index(schema: TableSchema, columns: Collection[str]) -> Index | None:
+    """Return an index of the shard that begins with one of the columns; None if the shard lacks one of them."""
+    if not columns or not schema.by_name.keys() >= {*columns}:
+        return None
+    found = [index for index in schema.indexes if index.columns[0].lower() in columns and not index.prefixed]
+    return min(found, key=lambda index: (not index.unique, index.name != "PRIMARY"), default=None)
+
+
+def may_share_key(target: TableSchema, key: Collection[str]) -> bool:
+    """Whether a unique key of the target consists of these columns only, so that no other column separates shards."""
+    own = {name.lower() for name in key}
+    return any(own.issuperset(name.lower() for name in index.columns) for index in target.unique_indexes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +186,7 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
     lengths, expressions = {part.text: part.length for part in parts}, [p.text for p in parts if p.is_expression]
     plain = [name for name in index.columns if name not in expressions]
     found = generation(schema.create_sql)
-    made = {name: found[name] for c in schema.columns if c.is_generated and (name := c.name.lower()) in found}
+    made = {name: found[name] for name, each in schema.by_name.items() if each.is_generated and name in found}
     columns = tuple(name for name in plain if name.lower() not in made)
     generated = tuple(
         _generated(schema.column(name), made, lengths.get(name)) for name in plain if name.lower() in made
@@ -105,7 +195,7 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
     named = {
         name.lower() for text in (*expressions, *(value for _, value, _ in generated)) for name in quoted_names(text)
     }
-    read = (column.name for column in schema.columns if column.name.lower() in named and column.name not in columns)
+    read = (each.name for name, each in schema.by_name.items() if name in named and each.name not in columns)
     return UniqueKey(columns, tuple(map(lengths.get, columns)), tuple(expressions), tuple(read), generated)
 
 

@@ -1,0 +1,186 @@
+"""Compares structures: shards with each other and with an existing target, and a target with its expected structure.
+
+The order of columns, defaults, comments and non-unique indexes may differ: rows are written by column name and with
+every value. Different names of the same type in different server versions are equal: MySQL prints `int` for `int(11)`
+since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.30, as MariaDB does since 10.6.
+"""
+
+import re
+from collections.abc import Collection, Container, Iterator, Sequence
+from itertools import zip_longest
+
+from unshard.core.model import Column, Index, TableSchema
+from unshard.core.sql.charsets import canonical
+from unshard.core.sql.literals import INTEGERS, limits
+from unshard.core.structures.columntypes import LENGTH, TEXT_BYTES
+from unshard.core.structures.tablekeys import as_filled, finding_index
+
+DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
+UNITS = {
+    **dict.fromkeys(("char", "varchar"), "characters"),
+    **dict.fromkeys(("binary", "varbinary"), "bytes"),
+    **dict.fromkeys(TEXT_BYTES, "bytes of a large type"),
+    **{"bit": "bits", "decimal": "digits before the point"},
+}
+"""What limits the values of a type; types with the same unit can be compared."""
+
+
+def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, ...]:
+    """Return the differences between two shards of one target; empty if they may be merged."""
+    mine, theirs = first.by_name, other.by_name
+    found = [f"only the first has column {mine[name].name}" for name in mine if name not in theirs]
+    found += [f"only the second has column {theirs[name].name}" for name in theirs if name not in mine]
+    for name in mine:
+        if name in theirs and (own := _type_and_rules(mine[name])) != (others := _type_and_rules(theirs[name])):
+            found.append(f"column {mine[name].name} is {own} and {others}")
+    if _lower(first.key) != _lower(other.key):
+        found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
+    return tuple(found)
+
+
+def order_differences(before: TableSchema, after: TableSchema) -> str:
+    """Return the first column in which two structures of a shard differ; empty: rows of both are read alike."""
+    shown = ([f"{name} {_type_and_rules(c)}" for name, c in schema.by_name.items()] for schema in (before, after))
+    different = ((number, *pair) for number, pair in enumerate(zip_longest(*shown), 1) if pair[0] != pair[1])
+    return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
+
+
+def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
+    """Whether a target has the columns of a shard with the same types, its key and its unique indexes."""
+    there, wanted = target.by_name, shard.by_name
+    are_there = all(name in there and _type_and_rules(there[name]) == _type_and_rules(wanted[name]) for name in wanted)
+    filled = as_filled(target, wanted.keys())
+    unique = {frozenset(_lower(index.columns)) for index in filled.unique_indexes}
+    return (
+        are_there
+        and _lower(filled.key) == _lower(shard.key)
+        and all(frozenset(_lower(index.columns)) in unique for index in shard.unique_indexes)
+    )
+
+
+def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Collection[str] = ()) -> tuple[str, ...]:
+    """Return why rows of the shard cannot be written to the target; `extracted` are columns that its route fills."""
+    there, wanted = target.by_name, shard.by_name
+    found = [f"it lacks column {name}" for name in missing_columns(shard, target)]
+    for name, column in there.items():
+        if column.is_generated and name in wanted and not wanted[name].is_generated:
+            found.append(f"its column {column.name} is generated, a shard's is not")
+    return (*found, *foreign_reasons(target, shard.key, {*wanted, *extracted}))
+
+
+def foreign_reasons(target: TableSchema, key: Sequence[str], filled: Collection[str]) -> tuple[str, ...]:
+    """Return what the target alone has and what rejects rows; `filled` are its columns that get a value, in lower case.
+
+    `key` is that of a shard.
+    """
+    found = [
+        f"its column {column.name} needs a value that no shard has"
+        for name, column in target.by_name.items()
+        if name not in filled
+        and not (column.nullable or column.default is not None or column.is_generated or column.is_numbered)
+    ]
+    if key and not as_filled(target, filled).key and not finding_index(target, key, filled):
+        found.append(
+            f"it has neither a key of columns that its shards fill, nor an index that begins with their key"
+            f" ({', '.join(key)})"
+        )
+    return tuple(found)
+
+
+def shape_differences(one: TableSchema, other: TableSchema) -> tuple[str, ...]:
+    """Return the differences of `other` from `one`; empty if their shapes are equal."""
+    found = (*_columns(one, other), *_indexes(one, other))
+    if one.collation != other.collation:
+        found += (f"the default collation is {other.collation} instead of {one.collation}",)
+    return found
+
+
+def missing_columns(wanted: TableSchema, found: TableSchema) -> tuple[str, ...]:
+    """Return the written columns of `wanted` that `found` does not have; names ignore case."""
+    return tuple(column.name for column in wanted.written if column.name.lower() not in found.by_name)
+
+
+def _columns(one: TableSchema, other: TableSchema) -> Iterator[str]:
+    mine = {column.name: column for column in one.columns}
+    theirs = {column.name: column for column in other.columns}
+    yield from (f"column {name} is missing" for name in mine if name not in theirs)
+    yield from (f"column {name} is extra" for name in theirs if name not in mine)
+    for name in mine.keys() & theirs.keys():
+        if mine[name] != theirs[name]:
+            yield f"column {name} is {_in_full(theirs[name])} instead of {_in_full(mine[name])}"
+    if mine.keys() == theirs.keys() and one.names != other.names:
+        yield f"columns come as {', '.join(other.names)} instead of {', '.join(one.names)}"
+
+
+def _indexes(one: TableSchema, other: TableSchema) -> Iterator[str]:
+    mine = {index.name: index for index in one.indexes}
+    theirs = {index.name: index for index in other.indexes}
+    yield from (f"index {name} is missing" for name in mine if name not in theirs)
+    yield from (f"index {name} is extra" for name in theirs if name not in mine)
+    for name in mine.keys() & theirs.keys():
+        if mine[name] != theirs[name]:
+            yield f"index {name} is {_parts(theirs[name])} instead of {_parts(mine[name])}"
+
+
+def _parts(index: Index) -> str:
+    kind = "unique " if index.unique else ""
+    return f"{kind}({', '.join(index.columns)}){' with prefixes' if index.prefixed else ''}"
+
+
+def narrower(target: TableSchema, shard: TableSchema, but: Container[str] = ()) -> tuple[str, ...]:
+    """Return the columns of the target that are too narrow for a value of the shard, except `but` (lower case)."""
+    there = {name: column for name, column in target.by_name.items() if name not in but}
+    pairs = ((column, there[column.name.lower()]) for column in shard.written if column.name.lower() in there)
+    return tuple(
+        f"column {wanted.name} is {_type_and_null(wanted)} there and {_type_and_null(given)} in a shard"
+        for given, wanted in pairs
+        if not wanted.is_generated and not _holds(wanted, given)
+    )
+
+
+def _type_and_null(column: Column) -> str:
+    return f"{column.column_type}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _type_and_rules(column: Column) -> str:
+    """Return the properties that must be equal in shards that are merged."""
+    words = [
+        DISPLAY_WIDTH.sub(r"\1", column.column_type),
+        f"collate {canonical(column.collation)}" if column.collation else "",
+        "" if column.nullable else "not null",
+        "generated" if column.is_generated else "",
+    ]
+    return " ".join(filter(None, words))
+
+
+def _in_full(column: Column) -> str:
+    words = [
+        column.column_type,
+        f"collate {column.collation}" if column.collation else "",
+        "null" if column.nullable else "not null",
+        f"default {column.default}" if column.default else "",
+        column.extra,
+    ]
+    return " ".join(filter(None, words))
+
+
+def _holds(wanted: Column, given: Column) -> bool:
+    """Whether `wanted` can hold every value of `given`; True for types that cannot be compared here."""
+    if given.nullable and not wanted.nullable:
+        return False
+    if {wanted.data_type, given.data_type} <= INTEGERS:
+        (low, high), (lowest, highest) = limits(wanted), limits(given)
+        return low <= lowest and highest <= high
+    (unit, most), (given_unit, given_most) = _capacity(wanted), _capacity(given)
+    return not unit or unit != given_unit or most >= given_most
+
+
+def _capacity(column: Column) -> tuple[str, int]:
+    """Return what limits the values of a column, and the limit."""
+    found, kind = LENGTH.search(column.column_type), column.data_type
+    length, after_point = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
+    return UNITS.get(kind, ""), TEXT_BYTES.get(kind, length - after_point)
+
+
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
