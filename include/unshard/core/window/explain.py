@@ -19,7 +19,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.numbers import amount, size
 from unshard.core.stages import Detail
 from unshard.core.window.plan import Disposition, Plan, StructureChange
-from unshard.core.window.stages import CommitWindow, DeleteRows, MoveRows, WindowStage
+from unshard.core.window.stages import WindowStage, WindowStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,15 @@ class Surroundings:
     """Targets that take no rows of the source, with the error."""
 
 
-def explain(stage: WindowStage, around: Surroundings) -> tuple[Detail, ...]:
+def explain(stage: WindowStage, plan: Plan, around: Surroundings) -> tuple[Detail, ...]:
     """Return the effects of a stage on shards and targets."""
-    match stage:
-        case MoveRows():
-            return (
-                *_released(stage.plan),
-                *_applied(stage.plan),
-                *_held(stage.plan, around),
-                *kept(stage.plan, around),
-            )
-        case DeleteRows():
-            return tuple(_deleted(stage.plan))
-        case CommitWindow():
-            return (*_queued(stage.plan, around), *_changed(stage.plan), *_passed_over(stage.plan))
+    match stage.kind:
+        case WindowStep.MOVE:
+            return (*_released(plan), *_applied(plan), *_held(plan, around), *kept(plan, around))
+        case WindowStep.DELETE_ROWS:
+            return tuple(_deleted(plan))
+        case WindowStep.COMMIT:
+            return (*_queued(plan, around), *_changed(plan), *_passed_over(plan))
     return ()
 
 

@@ -14,8 +14,7 @@ A window with a statement that deletes the rows of a shard (`drop-shard-rows: de
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import ClassVar
+from enum import IntEnum, StrEnum
 
 from unshard.core.model import TableId
 from unshard.core.stages import Stage
@@ -23,120 +22,29 @@ from unshard.core.window.plan import Contradiction, Plan
 from unshard.core.window.suspension import TargetRefused
 
 
-@dataclass(frozen=True, slots=True)
-class BeginWindow(Stage):
-    """Persist the plan and raise the epoch of the source."""
+class WindowStep(StrEnum):
+    """The steps of a window."""
 
-    name: ClassVar[str] = "begin"
-    plan: Plan
-    is_again: bool = False
-
-    def describe(self) -> str:
-        if self.is_again:
-            return "raise the epoch; the plan is persisted already, and the same plan runs again"
-        return "persist the plan and raise the epoch, so that a retry runs this plan and older writers are refused"
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTargets(Stage):
-    """Create the target tables of shards that are the first of their group."""
-
-    name: ClassVar[str] = "create-targets"
-    plan: Plan
-
-    @property
-    def targets(self) -> tuple[TableId, ...]:
-        """The targets that are created unless they exist."""
-        return tuple(sorted({change.target for change in self.plan.first_of_group}))
-
-    def describe(self) -> str:
-        names = ", ".join(map(str, self.targets))
-        if not names and self.plan.schemas:
-            return f"follow {len(self.plan.schemas)} statements about schemas on the target"
-        if not names:
-            return "no target table to create"
-        return f"create {names} unless it exists, because a shard is the first of its group"
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRows(Stage):
-    """Run one Spark job that holds, releases and applies rows."""
-
-    name: ClassVar[str] = "move"
-    plan: Plan
-
-    def describe(self) -> str:
-        if not self.plan.moves_rows:
-            return "no rows to move, so no Spark job runs"
-        if self.plan.borders:
-            sections = len(self.plan.borders) + 1
-            return f"run one Spark job that applies new rows in {sections} sections, each committed before the next one"
-        safe = " in safe mode, because the dump may have seen the rows" if self.plan.safe else ""
-        return f"run one Spark job that applies released and new rows{safe}, and writes held rows to files"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAgain(Stage):
+    PLAN_AGAIN = "plan-again"
     """Replace the plan by one that holds the rows of shards whose structure they contradict."""
-
-    name: ClassVar[str] = "plan-again"
-    plan: Plan
-    found: tuple[Contradiction, ...]
-
-    def describe(self) -> str:
-        shards = ", ".join(sorted({str(each.shard) for each in self.found}))
-        return f"plan the window again, because rows of {shards} contradict the tracked structure; no target has rows"
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendTargets(Stage):
+    SUSPEND = "suspend"
     """Suspend targets that refuse their rows; the others go on."""
-
-    name: ClassVar[str] = "suspend"
-    refused: tuple[TargetRefused, ...]
-
-    def describe(self) -> str:
-        names = ", ".join(sorted({str(each.target) for each in self.refused}))
-        return f"suspend {names}, because it refuses rows of the window; its rows are held"
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRows(Stage):
+    BEGIN = "begin"
+    """Persist the plan and raise the epoch of the source."""
+    CREATE_TARGETS = "create-targets"
+    """Create the target tables of shards that are the first of their group."""
+    MOVE = "move"
+    """Run one Spark job that holds, releases and applies rows."""
+    DELETE_ROWS = "delete-rows"
     """Delete the rows of dropped and truncated shards from merged targets."""
-
-    name: ClassVar[str] = "delete-rows"
-    plan: Plan
-
-    def describe(self) -> str:
-        return f"delete the rows of {len(self.plan.deletions)} dropped or truncated shards, in bounded transactions"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitWindow(Stage):
+    COMMIT = "commit"
     """Write checkpoint, queue entries, structures and held files in one transaction."""
-
-    name: ClassVar[str] = "commit"
-    plan: Plan
-
-    def describe(self) -> str:
-        moved = f"the checkpoint at {self.plan.ends}" if self.plan.ends != self.plan.begins else "the checkpoint"
-        return f"write {moved}, queue entries, structures and held files in one transaction"
-
-
-@dataclass(frozen=True, slots=True)
-class SweepFiles(Stage):
+    SWEEP = "sweep"
     """Remove files that the meta tables no longer name."""
 
-    name: ClassVar[str] = "sweep"
-    plan: Plan
 
-    def describe(self) -> str:
-        return "remove files of released and dropped rows, and relay segments before the window"
-
-
-WindowStage = (
-    BeginWindow | CreateTargets | MoveRows | PlanAgain | SuspendTargets | DeleteRows | CommitWindow | SweepFiles
-)
+WindowStage = Stage[WindowStep, tuple[TableId, ...]]
+"""Its values are the targets that it changes apart from rows: those to create or to suspend."""
 
 
 class Done(IntEnum):
@@ -170,18 +78,60 @@ def following(plan: Plan, attempt: Attempt = FIRST) -> tuple[WindowStage, ...]:
     """Return the stages that are left, by the table of the module; none for an empty plan."""
     if plan.is_empty:
         return ()
-    repair: tuple[WindowStage, ...] = ()
-    if attempt.contradictions:
-        repair = (PlanAgain(plan, attempt.contradictions),)
-    elif attempt.refused:
-        repair = (SuspendTargets(attempt.refused),)
-    stages = (
-        BeginWindow(plan, attempt.is_again),
-        CreateTargets(plan),
-        MoveRows(plan),
-        DeleteRows(plan),
-        CommitWindow(plan),
-        SweepFiles(plan),
+    deleted = f"delete the rows of {len(plan.deletions)} dropped or truncated shards, in bounded transactions"
+    stages: tuple[WindowStage, ...] = (
+        _begin(attempt),
+        _create_targets(plan),
+        Stage(WindowStep.MOVE, _moved(plan), ()),
+        Stage(WindowStep.DELETE_ROWS, deleted, ()),
+        Stage(WindowStep.COMMIT, _committed(plan), ()),
+        Stage(WindowStep.SWEEP, "remove files of released and dropped rows, and relay segments before the window", ()),
     )
-    left = (stage for stage in stages[attempt.done :] if plan.deletions or not isinstance(stage, DeleteRows))
-    return (*repair, *left)
+    left = (stage for stage in stages[attempt.done :] if plan.deletions or stage.kind is not WindowStep.DELETE_ROWS)
+    return (*_repair(attempt), *left)
+
+
+def _repair(attempt: Attempt) -> tuple[WindowStage, ...]:
+    if attempt.contradictions:
+        shards = ", ".join(sorted({str(each.shard) for each in attempt.contradictions}))
+        text = f"plan the window again, because rows of {shards} contradict the tracked structure; no target has rows"
+        return (Stage(WindowStep.PLAN_AGAIN, text, ()),)
+    if attempt.refused:
+        targets = tuple(sorted({each.target for each in attempt.refused}))
+        names = ", ".join(sorted(map(str, targets)))
+        text = f"suspend {names}, because it refuses rows of the window; its rows are held"
+        return (Stage(WindowStep.SUSPEND, text, targets),)
+    return ()
+
+
+def _begin(attempt: Attempt) -> WindowStage:
+    text = "persist the plan and raise the epoch, so that a retry runs this plan and older writers are refused"
+    if attempt.is_again:
+        text = "raise the epoch; the plan is persisted already, and the same plan runs again"
+    return Stage(WindowStep.BEGIN, text, ())
+
+
+def _create_targets(plan: Plan) -> WindowStage:
+    targets = tuple(sorted({change.target for change in plan.first_of_group}))
+    text = "no target table to create"
+    if targets:
+        names = ", ".join(map(str, targets))
+        text = f"create {names} unless it exists, because a shard is the first of its group"
+    elif plan.schemas:
+        text = f"follow {len(plan.schemas)} statements about schemas on the target"
+    return Stage(WindowStep.CREATE_TARGETS, text, targets)
+
+
+def _moved(plan: Plan) -> str:
+    if not plan.moves_rows:
+        return "no rows to move, so no Spark job runs"
+    if plan.borders:
+        sections = len(plan.borders) + 1
+        return f"run one Spark job that applies new rows in {sections} sections, each committed before the next one"
+    safe = " in safe mode, because the dump may have seen the rows" if plan.safe else ""
+    return f"run one Spark job that applies released and new rows{safe}, and writes held rows to files"
+
+
+def _committed(plan: Plan) -> str:
+    moved = f"the checkpoint at {plan.ends}" if plan.ends != plan.begins else "the checkpoint"
+    return f"write {moved}, queue entries, structures and held files in one transaction"

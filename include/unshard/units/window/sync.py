@@ -8,7 +8,7 @@
 With `drop-shard-rows: delete`, a window with DROP or TRUNCATE of a shard deletes its rows between 3 and 4. After a
 death there the same plan runs again and deletes the rest: rows from after the statement are in a later window.
 
-Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
+Steps 2 to 4 are stages (core.window.stages).
 
 | death           | what happens                                                                         |
 |-----------------|--------------------------------------------------------------------------------------|
@@ -38,6 +38,7 @@ from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.stages import evaluate
 from unshard.core.structures.generated import with_stored_values
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
@@ -47,16 +48,9 @@ from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
 from unshard.core.window.stages import (
     Attempt,
-    BeginWindow,
-    CommitWindow,
-    CreateTargets,
-    DeleteRows,
     Done,
-    MoveRows,
-    PlanAgain,
-    SuspendTargets,
-    SweepFiles,
     WindowStage,
+    WindowStep,
     following,
 )
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
@@ -78,7 +72,6 @@ from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
-from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
 from unshard.units.window.rowchanges import ChangedTables
 from unshard.units.window.rules import adopt_rules
@@ -230,29 +223,29 @@ class _Run:
 
     def _stage(self, stage: WindowStage, window: _Window) -> _Window:
         begun, is_again = window.begun, window.attempt.is_again
-        match stage:
-            case BeginWindow():
+        match stage.kind:
+            case WindowStep.BEGIN:
                 after = self._begin(window)
-            case CreateTargets():
+            case WindowStep.CREATE_TARGETS:
                 after = self._create(window)
-            case MoveRows():
+            case WindowStep.MOVE:
                 after = self._found(window, _move(self.work, begun, window.stops, is_again))
-            case PlanAgain():
-                _plan_again(self.work, begun, stage.found)
+            case WindowStep.PLAN_AGAIN:
+                _plan_again(self.work, begun, window.attempt.contradictions)
                 after = replace(window, attempt=Attempt(is_again=True))
-            case SuspendTargets():
-                suspend_targets(self.work, begun, stage.refused)
+            case WindowStep.SUSPEND:
+                suspend_targets(self.work, begun, window.attempt.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
-            case DeleteRows():
+            case WindowStep.DELETE_ROWS:
                 deleted = delete_shard_rows(self.work, begun)
                 after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
-            case CommitWindow():
+            case WindowStep.COMMIT:
                 after = self._commit(window)
-            case SweepFiles():
+            case WindowStep.SWEEP:
                 _sweep(self.work, begun.plan, window.moved.stopped, again=is_again)
                 after = replace(window, attempt=Attempt(Done.SWEPT, is_again))
             case _:
-                assert_never(stage)
+                assert_never(stage.kind)
         return after
 
     def _begin(self, window: _Window) -> _Window:
