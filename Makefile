@@ -87,7 +87,6 @@ bench: setup ## measure against peers and write docs/figures.md: about an hour
 
 docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md
-	@$(PYTHON) -m unshard.errors.reference > docs/errors.md
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
 	@$(PYTHON) -m tests.suite.rare
 

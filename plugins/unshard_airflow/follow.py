@@ -69,7 +69,7 @@ class Follow(WindowOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.core.task.state import Phase
-        from unshard.errors.window import FencedOut
+        from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, Tally, follow
         from unshard.units.task.run import goals
         from unshard.units.window.suspension import error_of

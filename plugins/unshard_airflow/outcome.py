@@ -12,7 +12,7 @@ from unshard.core.masking import statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 
 NOUNS = (Location, TableId, Shard, UnshardError)
 

@@ -34,7 +34,7 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.window import WindowMismatch
+from unshard.errors.meta import WindowMismatch
 from unshard.units.ddl import coordinate, joining, lockcommands
 from unshard.units.ddl.joining import JoinRules, ReloadOutcome
 

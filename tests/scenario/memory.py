@@ -23,7 +23,7 @@ from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.state import BegunWindow, Checkpoint, Phase, SourceState
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.errors.meta import FencedOut, WindowMismatch
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tests.unit.join.paper import create
 from unshard.core.model import Location, Shard, TableId
 from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy
-from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate, joining
 from unshard.units.ddl.joining import JoinRules
 

@@ -15,7 +15,7 @@ from unshard.core.ddl.lockcommands import Force, Replace, Skip
 from unshard.core.model import TableId
 from unshard.errors import UnshardError
 from unshard.errors.locks import LockBusy
-from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 
 EXAMPLES = examples(10, 20, 10_000)

@@ -22,7 +22,7 @@ from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId
 from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy
-from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.joining import JoinRules
 

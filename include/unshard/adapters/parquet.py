@@ -28,7 +28,7 @@ from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened, put
 from unshard.adapters.privatefiles import create, private_folder
 from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
-from unshard.errors.storage import StorageFailed, StoredFileDamaged, StoredFileMissing
+from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 
 COMPRESSION = "zstd"
 READ_ROWS = 20_000

@@ -42,7 +42,7 @@ from typing import Any
 import pyarrow as pa
 
 from unshard.errors import UnshardError
-from unshard.errors.storage import SparkJobFailed, SparkTaskCrashed, SparkUnavailable, UnknownSparkConnection
+from unshard.errors.meta import SparkJobFailed, SparkTaskCrashed, SparkUnavailable, UnknownSparkConnection
 
 Connections = Callable[[str], Mapping[str, Any]]
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import unshard
 from unshard.errors import UnshardError
-from unshard.errors.task import PackageMissing, UnexpectedError
+from unshard.errors.meta import PackageMissing, UnexpectedError
 
 SHOWN_MESSAGE = 300
 HIDDEN = "***"

@@ -22,7 +22,7 @@ from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun

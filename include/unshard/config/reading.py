@@ -56,7 +56,7 @@ from unshard.errors.config import (
     UnknownBlock,
     UnusedBlock,
 )
-from unshard.errors.storage import RelayNeedsFolder
+from unshard.errors.meta import RelayNeedsFolder
 
 FIRST_POSITION = 4
 OBJECT_STORE, HDFS = "s3://", "webhdfs://"

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from unshard.config.checks import OFFSET
 from unshard.config.model import Task, TaskMode
 from unshard.errors.config import BadValue
-from unshard.errors.task import StartNotNew
+from unshard.errors.meta import StartNotNew
 
 
 def starting_at(task: Task, text: str) -> Task:

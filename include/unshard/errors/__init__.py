@@ -4,15 +4,14 @@ The base class gives the thousand of the code, the module gives the subject:
 
 * ConfigError    US-1xxx  task and source files, command line: config.py
 * ServerError    US-20xx  what a server answers: source.py
-* SourceError    US-2xxx  structures, prechecks, full load: source.py, checks.py, targetchecks.py, full.py
+* SourceError    US-2xxx  structures, prechecks, full load: source.py, checks.py, foreignkeys.py, full.py
 * RelayError     US-3xxx  binlog and decoding: relay.py, rows.py
 * DdlError       US-4xxx  reading and executing DDL: ddl.py
-* ShardDdlError  US-5xxx  DDL locks and operators' commands: locks.py, commands.py
-* TargetError    US-6xxx  rows, rules, full load, validation: rows.py, rules.py, full.py, validate.py, window.py
-* MetaError      US-7xxx  meta tables, storage and Spark, life of a task: meta.py, storage.py, task.py
+* ShardDdlError  US-5xxx  DDL locks and operators' commands: locks.py, join.py, commands.py
+* TargetError    US-6xxx  rows, rules, full load, validation: rows.py, rules.py, foreignkeys.py, full.py, meta.py
+* MetaError      US-7xxx  meta tables, storage and Spark, life of a task: meta.py
 
-A code never changes its meaning and is never reused (tests/unit/golden/error_codes.txt). retired.py lists the codes
-that no code raises any more. `make docs` writes docs/errors.md from these modules.
+A code has one meaning. docs/errors.md explains each of them.
 """
 
 from unshard.errors.base import Scope, UnshardError

@@ -6,8 +6,8 @@ An error is a class with a code, typed fields and texts; everything else derives
   error pickles across Spark and Airflow processes. Its first instance makes it: a process that made all of them when
   it imports this package would need 0.1 s for that.
 * `template` is the message and `hint` the next step; both are filled in with the fields.
-* The docstring is the paragraph of docs/errors.md: the cause, then optional sections `Consequence:` and `Remedy:`.
-  Without a consequence the page shows that of the base class, without a remedy it shows the hint (reference.py).
+
+docs/errors.md, written by hand, has the cause, the consequence and the remedy of each code.
 """
 
 from dataclasses import Field, dataclass, fields
@@ -89,17 +89,11 @@ class UnshardError(Exception):
 
 
 class ConfigError(UnshardError, scope=Scope.CONFIG):
-    """US-1xxx: the task file, a source file or the command line is not valid.
-
-    Consequence: The command or the Airflow task stops before it changes anything.
-    """
+    """US-1xxx: the task file, a source file or the command line is not valid."""
 
 
 class ServerError(UnshardError):
-    """US-20xx: a source or the target cannot be reached or rejects a statement.
-
-    Consequence: The step stops. Committed work stays, and the next run continues from it.
-    """
+    """US-20xx: a source or the target cannot be reached or rejects a statement."""
 
     where: str
     """Role of the server in the task: `source s1`, `target`."""
@@ -109,45 +103,24 @@ class ServerError(UnshardError):
 
 
 class SourceError(UnshardError, scope=Scope.UPSTREAM):
-    """US-2xxx: a source refuses or lacks something that the task needs.
-
-    Consequence: The step stops. Committed work stays, and the next run continues from it.
-    """
+    """US-2xxx: a source refuses or lacks something that the task needs."""
 
 
 class RelayError(UnshardError, scope=Scope.UPSTREAM):
-    """US-3xxx: the binlog cannot be pulled or decoded any further.
-
-    Consequence: unshard reads this source no further. Stored segments and applied rows stay as they are.
-    """
+    """US-3xxx: the binlog cannot be pulled or decoded any further."""
 
 
 class DdlError(UnshardError, scope=Scope.UPSTREAM):
-    """US-4xxx: a DDL cannot be classified, tried or executed.
-
-    Consequence: unshard does not execute the DDL and holds the shard's later rows until an operator decides.
-    Everything else continues.
-    """
+    """US-4xxx: a DDL cannot be classified, tried or executed."""
 
 
 class ShardDdlError(UnshardError, scope=Scope.UPSTREAM):
-    """US-5xxx: the shards of a target disagree, or an operator's command cannot be carried out.
-
-    Consequence: unshard holds the shard's rows after the statement. Everything else continues.
-    """
+    """US-5xxx: the shards of a target disagree, or an operator's command cannot be carried out."""
 
 
 class TargetError(UnshardError, scope=Scope.DOWNSTREAM):
-    """US-6xxx: the target refuses rows, or its rows are not those that it should have.
-
-    Consequence: unshard rolls the transaction back. In a window only this target is
-    [suspended for the source](operations.md#when-a-target-cannot-take-a-row): unshard holds its rows, and everything
-    else continues. In the full load the chunk is not loaded.
-    """
+    """US-6xxx: the target refuses rows, or its rows are not those that it should have."""
 
 
 class MetaError(UnshardError, scope=Scope.DOWNSTREAM):
-    """US-7xxx: a problem of the meta tables, the storage, Spark or the state of the task.
-
-    Consequence: The step stops. Committed work stays.
-    """
+    """US-7xxx: a problem of the meta tables, the storage, Spark or the state of the task."""

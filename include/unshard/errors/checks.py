@@ -1,39 +1,23 @@
-"""US-23xx: findings of the prechecks (`unshard check`) about sources, shards and the task file.
+"""US-23xx, US-680[12]: findings of the prechecks (`unshard check`) about sources, shards, task file and target."""
 
-targetchecks.py has the findings about the target.
-"""
-
-from unshard.errors.base import Scope, SourceError
+from unshard.errors.base import Scope, SourceError, TargetError
 
 
 class CheckFailed(SourceError):
-    """A finding with which the task would fail later.
-
-    Consequence: `unshard check` reports an error. `unshard run` and the full DAG do not start (US-2311).
-    """
+    """A finding with which the task would fail later."""
 
 
 class CheckWarned(SourceError):
-    """A finding that may be harmless.
-
-    Consequence: `unshard check` reports a warning. The task may start.
-    """
+    """A finding that may be harmless."""
 
 
 class BinlogDisabled(CheckFailed, code="US-2302"):
-    """The source writes no binlog, so unshard cannot follow its changes."""
-
     source: str
     template = "source {source} writes no binlog (log_bin is OFF)"
     hint = "start the server with log-bin and binlog-format=ROW"
 
 
 class BinlogSettingWrong(CheckFailed, code="US-2303"):
-    """`binlog_format` is not ROW. A statement cannot be repeated on merged tables.
-
-    Remedy: Set ROW globally and in the server's configuration. Open sessions keep the old value until they reconnect.
-    """
-
     source: str
     variable: str
     value: str
@@ -43,16 +27,12 @@ class BinlogSettingWrong(CheckFailed, code="US-2303"):
 
 
 class ServerIdZero(CheckFailed, code="US-2304"):
-    """The source has no `server_id`. A server without one does not send its binlog."""
-
     source: str
     template = "source {source} has server_id 0"
     hint = "give the server a server_id that no other server or replica uses"
 
 
 class BinlogHidesSchemas(CheckFailed, code="US-2305"):
-    """`binlog-do-db` or `binlog-ignore-db` keeps changes of a shard's schema out of the binlog."""
-
     source: str
     option: str
     value: str
@@ -62,13 +42,6 @@ class BinlogHidesSchemas(CheckFailed, code="US-2305"):
 
 
 class PrivilegesMissing(CheckFailed, code="US-2306"):
-    """The account lacks privileges that a later step needs. The message names them and their scope.
-
-    Remedy: Grant them. Sources need REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR) on `*.*`, and
-    SELECT on the shards. The target needs SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP and INDEX on the target
-    schemas and the meta schema.
-    """
-
     where: str
     account: str
     privileges: str
@@ -78,11 +51,6 @@ class PrivilegesMissing(CheckFailed, code="US-2306"):
 
 
 class ShardsDiffer(CheckFailed, code="US-2307"):
-    """Two shards of one target have different columns or keys, so no single table fits them.
-
-    The order of columns, defaults, comments and non-unique indexes may differ.
-    """
-
     target: str
     first: str
     other: str
@@ -92,25 +60,12 @@ class ShardsDiffer(CheckFailed, code="US-2307"):
 
 
 class KeylessTable(CheckWarned, code="US-2308"):
-    """The shard has no usable key, so unshard identifies its rows by all their values.
-
-    Consequence: `unshard check` reports a warning. Every change is still applied exactly once, but costs more, and
-    messages cannot distinguish equal rows.
-    """
-
     table: str
     template = "{table} has no primary key and no unique key without NULLs, prefixes and floats"
     hint = "add a primary key if you can: without one every change costs more"
 
 
 class NotTransactional(CheckWarned, code="US-2309"):
-    """The shard has no key, so unshard dumps it in one snapshot, but its engine has no snapshots.
-
-    Consequence: `unshard check` reports a warning. Rows that are written during the dump may be lost or doubled.
-    Remedy: Convert the table to InnoDB, add a key, dump with `consistency: lock`, or do not write to it during the
-    dump.
-    """
-
     table: str
     engine: str
     template = "{table} has no usable key, and its engine {engine} has no snapshots"
@@ -118,8 +73,6 @@ class NotTransactional(CheckWarned, code="US-2309"):
 
 
 class FlavorWrong(CheckFailed, code="US-2310"):
-    """The server is not of the `flavor` that the source file names."""
-
     source: str
     declared: str
     version: str
@@ -128,11 +81,6 @@ class FlavorWrong(CheckFailed, code="US-2310"):
 
 
 class PrecheckFailed(SourceError, code="US-2311"):
-    """`unshard run` and the full DAG begin with the prechecks, and at least one failed.
-
-    Consequence: The task does not start.
-    """
-
     count: int
     first: str
     template = "{count} precheck(s) failed, the first: {first}"
@@ -140,11 +88,6 @@ class PrecheckFailed(SourceError, code="US-2311"):
 
 
 class RuleIdle(CheckWarned, code="US-2312", scope=Scope.CONFIG):
-    """A route, or an entry of the block-allow list, matches no table of any source that has it.
-
-    Usually a name is misspelt, or the account lacks SELECT and does not see the tables.
-    """
-
     rule: str
     sources: str
     template = "{rule} matches no table of {sources}"
@@ -152,15 +95,6 @@ class RuleIdle(CheckWarned, code="US-2312", scope=Scope.CONFIG):
 
 
 class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
-    """No table of this source is in the block-allow list and in a route.
-
-    The tables may come later. Otherwise the patterns are wrong, or the account does not see the tables:
-    information_schema shows only tables on which the account has a privilege.
-
-    Consequence: `unshard check` reports a warning. The task starts. A table that is created later takes part from its
-    CREATE TABLE on, if the task syncs.
-    """
-
     source: str
     account: str
     tables: int
@@ -172,25 +106,12 @@ class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
 
 
 class SequenceLeftOut(CheckWarned, code="US-2313", scope=Scope.CONFIG):
-    """The block-allow list and the routes include a SEQUENCE, which writes rows into the binlog like a table.
-
-    Consequence: `unshard check` reports a warning. unshard ignores and counts these rows, also after a rename. It does
-    not merge the numbers.
-    """
-
     table: str
     template = "{table} is a sequence: unshard does not merge its numbers"
     hint = "nothing has to be done; exclude it in the lists so that unshard does not read its rows"
 
 
 class VersionUntested(CheckWarned, code="US-2320"):
-    """unshard was not tested with this server version (tested: MariaDB 10.5 to 11.8, MySQL 5.6 to 9.7).
-
-    MySQL's calendar versions (26.7, 26.10) are newer than 9.7.
-
-    Consequence: `unshard check` reports a warning. unshard may later reject an event of this server's binlog.
-    """
-
     place: str
     version: str
     relation: str
@@ -201,12 +122,6 @@ class VersionUntested(CheckWarned, code="US-2320"):
 
 
 class RetentionShort(CheckWarned, code="US-2321"):
-    """The source deletes its binlog after less than a day.
-
-    Consequence: `unshard check` reports a warning. If a full load takes longer, or the task is paused over a weekend,
-    unshard misses a part of the binlog and only another full load helps.
-    """
-
     source: str
     retention: str
     template = "source {source} keeps its binlog for {retention} only"
@@ -214,13 +129,6 @@ class RetentionShort(CheckWarned, code="US-2321"):
 
 
 class OnlineDdlUnderWay(CheckWarned, code="US-2322"):
-    """A shard has a table of gh-ost (`_t_gho`, `_t_ghc`, `_t_del`) or pt-online-schema-change (`_t_new`, `_t_old`).
-
-    Consequence: `unshard check` reports a warning. unshard does not treat the table as a shard. If the tool is active
-    and has already run its ALTER, the binlog no longer has the statement, and unshard asks an operator for it at the
-    cut-over.
-    """
-
     source: str
     online_table: str
     role: str
@@ -233,8 +141,6 @@ class OnlineDdlUnderWay(CheckWarned, code="US-2322"):
 
 
 class ServerIdTwice(CheckWarned, code="US-2323"):
-    """Two sources have the same `server_id`. They may be one server under two addresses."""
-
     sources: str
     number: str
     template = "the sources {sources} have the same server_id {number}"
@@ -242,24 +148,12 @@ class ServerIdTwice(CheckWarned, code="US-2323"):
 
 
 class CaseRulesDiffer(CheckWarned, code="US-2324"):
-    """`lower_case_table_names` is not the same on all servers.
-
-    Consequence: `unshard check` reports a warning. Tables whose names differ in case only are two tables on one server
-    and one table on another.
-    """
-
     values: str
     template = "lower_case_table_names differs: {values}"
     hint = "rename tables whose names differ in case only: on another server they would be one table"
 
 
 class KeysCountUp(CheckWarned, code="US-2325"):
-    """Several shards of one target number their rows by AUTO_INCREMENT.
-
-    Consequence: `unshard check` reports a warning. The shards have the same keys, unless `auto_increment_increment` and
-    `auto_increment_offset`, or separate ranges, keep them apart.
-    """
-
     target: str
     count: int
     first: str
@@ -269,15 +163,6 @@ class KeysCountUp(CheckWarned, code="US-2325"):
 
 
 class KeysOverlap(CheckFailed, code="US-2326"):
-    """Values sampled in one shard were found in another shard, and a unique key of their target allows them only once.
-
-    The keys of an existing target table count, not those of the shards. That no sampled key is found proves nothing:
-    only the load sees all keys.
-
-    Consequence: With `on-duplicate: error` the load would fail, so `unshard check` reports an error. With `replace` or
-    `ignore` it reports a warning.
-    """
-
     target: str
     key: str
     first: str
@@ -290,12 +175,6 @@ class KeysOverlap(CheckFailed, code="US-2326"):
 
 
 class ForeignKeysLeft(CheckWarned, code="US-2327"):
-    """Shards have foreign keys.
-
-    Consequence: `unshard check` reports a warning. The target gets no foreign keys. Changes that `ON DELETE CASCADE`
-    and similar rules make on the source are not in its binlog, so the target misses them.
-    """
-
     source: str
     tables: str
     template = "source {source} has foreign keys at {tables}"
@@ -303,8 +182,6 @@ class ForeignKeysLeft(CheckWarned, code="US-2327"):
 
 
 class ConnectionsScarce(CheckWarned, code="US-2328"):
-    """The task may open more connections than the server has free at present."""
-
     place: str
     needed: int
     free: int
@@ -313,8 +190,6 @@ class ConnectionsScarce(CheckWarned, code="US-2328"):
 
 
 class StartGone(CheckFailed, code="US-2329"):
-    """The binlog file that `meta` names is no longer, or not yet, on the source."""
-
     source: str
     file: str
     first: str
@@ -323,11 +198,6 @@ class StartGone(CheckFailed, code="US-2329"):
 
 
 class StorageShort(CheckWarned, code="US-2331", scope=Scope.CONFIG):
-    """The storage path has less free space than the rows of the shards take on their servers.
-
-    The dump is compressed, and its files are removed after the load, so the space may be sufficient.
-    """
-
     path: str
     free: int
     needed: int
@@ -336,14 +206,6 @@ class StorageShort(CheckWarned, code="US-2331", scope=Scope.CONFIG):
 
 
 class ShadowDoubtful(CheckWarned, code="US-2335"):
-    """A table has the name of a shard's shadow table, but no online-DDL tool seems to be active on it.
-
-    No trigger of pt-online-schema-change fills it and no log table of gh-ost exists, or `online-ddl` is off. unshard
-    sees triggers only with the privilege TRIGGER.
-
-    Consequence: `unshard check` reports a warning. unshard follows the table like any other.
-    """
-
     source: str
     table: str
     shard: str
@@ -355,12 +217,6 @@ class ShadowDoubtful(CheckWarned, code="US-2335"):
 
 
 class RowImageSparse(CheckWarned, code="US-2341", scope=Scope.CONFIG):
-    """The source logs only the columns that a statement sets (`binlog_row_image` MINIMAL, NOBLOB, FULL_NODUP).
-
-    Consequence: `unshard check` reports a warning. unshard completes rows with values of the target. If it cannot, it
-    reports US-3016, US-3031 or US-6041 to US-6043 when such a row comes.
-    """
-
     source: str
     image: str
     template = (
@@ -371,8 +227,6 @@ class RowImageSparse(CheckWarned, code="US-2341", scope=Scope.CONFIG):
 
 
 class StartBeyond(CheckFailed, code="US-2342"):
-    """The binlog file of `meta` ends before the position. It is mistyped, or belongs to another server."""
-
     source: str
     place: str
     size: int
@@ -381,11 +235,6 @@ class StartBeyond(CheckFailed, code="US-2342"):
 
 
 class StartWithin(CheckFailed, code="US-2344"):
-    """The position of `meta` is inside a transaction or inside an event.
-
-    The task would begin with a part of a transaction, and the missing rows would not be noticed.
-    """
-
     source: str
     place: str
     template = "at {place} of source {source} no transaction begins: a part of the transaction would be missing"
@@ -393,14 +242,6 @@ class StartWithin(CheckFailed, code="US-2344"):
 
 
 class ZonesDiffer(CheckWarned, code="US-2345", scope=Scope.CONFIG):
-    """The global time zone of a source, or that of its machine, is not the task's `timezone` (default UTC).
-
-    Consequence: `unshard check` reports a warning. Rows are not affected. If the source has `time_zone = SYSTEM`, the
-    binlog does not say which zone that is, and unshard executes its DDL in the task's zone. That matters for
-    `DEFAULT '2026-01-31 12:00:00'` of a TIMESTAMP column, and for changes from or to TIMESTAMP. If sources have
-    different zones, such a DDL has different effects on their shards and ends in a conflict.
-    """
-
     source: str
     theirs: str
     ours: str
@@ -412,16 +253,6 @@ class ZonesDiffer(CheckWarned, code="US-2345", scope=Scope.CONFIG):
 
 
 class ModesDiffer(CheckWarned, code="US-2346"):
-    """Servers have different values of `sql_mode`. Modes that affect only queries, accounts and files are ignored.
-
-    unshard writes rows in a mode of its own that changes no value, and executes a DDL in the mode of the first shard
-    that ran it.
-
-    Consequence: `unshard check` reports a warning. `REAL` in the same DDL may be a different type on each shard;
-    [US-6004](#us-6004-columntypesdiffer) reports this when rows come. Applications that move to the target are subject
-    to the target's modes, for zero dates for instance.
-    """
-
     values: str
     template = (
         "sql_mode differs: {values}; rows and DDLs keep their meaning, but the same DDL may create different columns on"
@@ -431,15 +262,6 @@ class ModesDiffer(CheckWarned, code="US-2346"):
 
 
 class CollationsDiffer(CheckWarned, code="US-2347"):
-    """Servers (`collation_server`), merged schemas, or tables of one target have different default collations.
-
-    Consequence: `unshard check` reports a warning. Existing columns are not affected. A later
-    `ADD COLUMN v varchar(9)` names no character set: each shard uses the default of its table, and the target its own.
-    A value that does not exist in the target's character set suspends the target with [US-6002](#us-6002-rowrefused).
-    `CREATE TABLE` uses the schema's default and `CREATE DATABASE` the server's. unshard adds these to the text, so the
-    target's defaults have no effect, but the shards still differ.
-    """
-
     what: str
     values: str
     template = "{what} differs: {values}; a DDL without a character set creates different columns there"
@@ -450,11 +272,6 @@ class CollationsDiffer(CheckWarned, code="US-2347"):
 
 
 class KeylessUnderCondition(CheckFailed, code="US-2351", scope=Scope.CONFIG):
-    """The task dumps some rows only (`where`) and follows the binlog, but a shard has no key.
-
-    An UPDATE or DELETE of a row that was not dumped would find no row in the target (US-6008).
-    """
-
     tables: str
     condition: str
     template = (
@@ -465,11 +282,6 @@ class KeylessUnderCondition(CheckFailed, code="US-2351", scope=Scope.CONFIG):
 
 
 class ImageUnderCondition(CheckFailed, code="US-2352", scope=Scope.CONFIG):
-    """The task dumps some rows only (`where`) and follows the binlog, but the source logs only some columns of a row.
-
-    unshard could not restore a row that was not dumped from such a change (US-6042).
-    """
-
     source: str
     image: str
     condition: str
@@ -481,15 +293,6 @@ class ImageUnderCondition(CheckFailed, code="US-2352", scope=Scope.CONFIG):
 
 
 class DecodersDiffer(CheckFailed, code="US-2362"):
-    """unshard and mysql-replication read different values from the same binlog event, so one of them is wrong.
-
-    Consequence: `unshard check --decoder` exits with 1.
-
-    Remedy: Compare the event with `mysqlbinlog --verbose` (`mariadb-binlog --verbose`) and the value with the table.
-    [cli.md](cli.md) lists the known faults of mysql-replication. If unshard is wrong, do not start the task. Report
-    the column type, the server's version and the event.
-    """
-
     shard: str
     location: str
     column: str
@@ -504,11 +307,6 @@ class DecodersDiffer(CheckFailed, code="US-2362"):
 
 
 class ReferenceDecoderFailed(CheckWarned, code="US-2363"):
-    """mysql-replication failed at an event of the source, so `unshard check --decoder` cannot compare it.
-
-    Consequence: Nothing is known about this event. unshard may read it correctly.
-    """
-
     source: str
     location: str
     server_message: str
@@ -517,12 +315,6 @@ class ReferenceDecoderFailed(CheckWarned, code="US-2363"):
 
 
 class BinlogEngineWrong(CheckFailed, code="US-2364"):
-    """The source keeps its binlog in a storage engine (`binlog_storage_engine = innodb`, MariaDB 12.3).
-
-    Such a binlog has no positions other than GTIDs, and its events have no checksums. unshard reads a binlog by the
-    positions of its files.
-    """
-
     source: str
     engine: str
     template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
@@ -530,13 +322,6 @@ class BinlogEngineWrong(CheckFailed, code="US-2364"):
 
 
 class ShardRowsAlike(CheckFailed, code="US-2370"):
-    """The task has `drop-shard-rows: delete`, and the rows of a shard cannot be told from those of other shards.
-
-    A DROP or TRUNCATE in the binlog does not name the rows that it removes. unshard finds them by extracted columns or
-    by ids that a column mapping `partition id` has changed. Keys that happen to be disjoint are no proof, because the
-    next row may be in the range of another shard (docs/adr/0014-rows-of-a-dropped-shard.md).
-    """
-
     target: str
     why: str
     template = "the rows of a dropped shard of {target} could not be found: {why}"
@@ -544,3 +329,186 @@ class ShardRowsAlike(CheckFailed, code="US-2370"):
         "extract a column from the name of the shard, or map its ids by `partition id` in a column that is NOT NULL; or"
         " set `drop-shard-rows: keep`"
     )
+
+
+class CollationUnknown(CheckFailed, code="US-2330", scope=Scope.CONFIG):
+    target: str
+    collation: str
+    what: str
+    template = "the target does not know the collation {collation}, which shards of {target} have ({what})"
+    hint = (
+        "use a target that knows it (utf8mb4_0900_*: MySQL 8, TiDB, MariaDB 11.8), or convert the shards; if the task"
+        " only loads, you can create its table beforehand with a collation that compares keys in the same way"
+    )
+
+
+class TargetNarrower(CheckWarned, code="US-2343"):
+    table: str
+    reasons: str
+    template = "target table {table} cannot store every row of its shards: {reasons}"
+    hint = "widen the columns; else the first value that does not fit suspends the table (US-6002)"
+
+
+class TargetTooOld(CheckFailed, code="US-2348", scope=Scope.CONFIG):
+    version: str
+    least: str
+    template = "the target has version {version}: its indexes are too short for unshard's own tables before {least}"
+    hint = "use a target of that version or a later one"
+
+
+class StructureRefused(CheckFailed, code="US-2353", scope=Scope.CONFIG):
+    table: str
+    shard: str
+    what: str
+    server_message: str
+    remedy: str
+    template = "the target cannot create {table} like its shard {shard}, it refuses {what}: {server_message}"
+    hint = "{remedy}"
+
+
+class TrialTableRefused(CheckWarned, code="US-2354"):
+    table: str
+    shard: str
+    what: str
+    server_message: str
+    template = (
+        "the rows of {shard} fit into {table}, but the target cannot create a table like this shard, it refuses {what}:"
+        " {server_message}; so unshard cannot try a DDL of this shard, and each DDL will wait for an operator"
+    )
+    hint = "when such a DDL comes, use `unshard replace` or `unshard skip`; or change the shards before the start"
+
+
+class StructureAltered(CheckWarned, code="US-2355"):
+    table: str
+    shard: str
+    differences: str
+    template = "the target would create {table} unlike its shard {shard}: {differences}"
+    hint = "ignore this if the target needs none of it; else create {table} there before the start"
+
+
+class KeyShortened(CheckFailed, code="US-2356", scope=Scope.CONFIG):
+    table: str
+    shard: str
+    wanted: str
+    made: str
+    template = "the target would create {table} with {made}, but its shard {shard} has {wanted}"
+    hint = "shorten the columns of this key on the shards, or create {table} on the target before the start"
+
+
+class IndexesLeftOut(CheckWarned, code="US-2357"):
+    table: str
+    shard: str
+    indexes: str
+    template = "{table} is created like its shard {shard}, but without indexes that the target refuses: {indexes}"
+    hint = "nothing has to be done: `unsupported-indexes: leave-out` is set; queries that need them will be slower"
+
+
+class EngineReplaced(CheckWarned, code="US-2390"):
+    table: str
+    shard: str
+    engine: str
+    template = "{table} is created with InnoDB: its shard {shard} has the engine {engine}, which has no transactions"
+    hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
+
+
+class StorageLeftOut(CheckWarned, code="US-2395"):
+    table: str
+    shard: str
+    clauses: str
+    template = (
+        "{table} is created without {clauses} of its shard {shard}: a source does not decide on the target's storage"
+    )
+    hint = "nothing has to be done; create {table} on the target before the start if it needs such clauses"
+
+
+class StartTimeNeedsKey(CheckFailed, code="US-2376", scope=Scope.CONFIG):
+    table: str
+    source: str
+    template = "{table} has rows and no key that its shards fill: changes of {source} after a start time could repeat"
+    hint = (
+        "write the exact position up to which {table} has all changes (binlog-name and binlog-pos, or binlog-gtid),"
+        " or empty the table, or give it a unique key of columns that its shards fill"
+    )
+
+
+class PositionMustBeExact(CheckWarned, code="US-2377"):
+    table: str
+    source: str
+    start: str
+    template = "{table} has no key that its shards fill: it must have exactly the changes of {source} before {start}"
+    hint = "check that {table} was copied at this position, or give it a unique key of columns that its shards fill"
+
+
+class EngineKept(CheckWarned, code="US-2375"):
+    table: str
+    shard: str
+    engine: str
+    template = "{table} keeps its engine: its shard {shard} has the engine {engine}, which has no transactions"
+    hint = "nothing has to be done; after a crash of its source a shard of this engine may differ from its binlog"
+
+
+class PrimaryKeyClustered(CheckWarned, code="US-2358"):
+    tables: str
+    template = "the primary key is clustered in {tables}: the target refuses every later DDL that drops or changes it"
+    hint = (
+        "set `target-primary-key: nonclustered` in the block `unshard` before the tables are created; set it to"
+        " `clustered` if the shards will never change their primary keys"
+    )
+
+
+class PrimaryKeyChoiceUnknown(CheckFailed, code="US-2359", scope=Scope.CONFIG):
+    version: str
+    template = "`target-primary-key` chooses how TiDB stores primary keys, but the target has no such choice: {version}"
+    hint = "remove `target-primary-key` from the block `unshard`"
+
+
+class TargetSettingWrong(CheckFailed, code="US-2360", scope=Scope.CONFIG):
+    variable: str
+    value: str
+    why: str
+    wanted: str
+    template = "the target's sessions have {variable} = {value}: {why}"
+    hint = "set {variable} to {wanted}, in the `session` block of target-database or with SET GLOBAL"
+
+
+class TargetReadOnly(CheckFailed, code="US-2361", scope=Scope.CONFIG):
+    server_message: str
+    template = "the target is read-only: {server_message}"
+    hint = (
+        "turn off the setting that makes it read-only: read_only, super_read_only, tidb_restricted_read_only or"
+        " tidb_super_read_only"
+    )
+
+
+class TargetNamesAlike(CheckFailed, code="US-2391", scope=Scope.CONFIG):
+    names: str
+    template = "the target ignores the case of names, so {names} are one table there"
+    hint = "give one of them another name by a route, or use a target with lower_case_table_names = 0"
+
+
+class LocalInfileOff(TargetError, code="US-6801"):
+    target: str
+    template = "target {target} has local_infile OFF"
+    hint = "SET GLOBAL local_infile = ON, and the same in the server's configuration"
+
+
+class TargetTableUnfit(TargetError, code="US-6802"):
+    table: str
+    reasons: str
+    template = "target table {table} cannot store the rows of its shards: {reasons}"
+    hint = "change or drop the table (a lacking index: ADD INDEX); unshard creates a missing one like a shard"
+
+
+class ImageFindsNoRow(CheckFailed, code="US-2381"):
+    table: str
+    source: str
+    image: str
+    template = "{table} has no key that its shards fill, and {source} logs no whole rows (binlog_row_image = {image})"
+    hint = "SET GLOBAL binlog_row_image = FULL and reconnect every session, or give the table such a key"
+
+
+class ConditionFindsNoRow(CheckFailed, code="US-2382", scope=Scope.CONFIG):
+    table: str
+    source: str
+    template = "{table} has no key that its shards fill, and the dump of {source} leaves rows out by `where`"
+    hint = "remove `where`, or give the table a unique key of columns that its shards fill"

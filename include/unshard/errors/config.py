@@ -7,12 +7,6 @@ from unshard.errors.base import ConfigError, UnshardError
 
 
 class UnknownKey(ConfigError, code="US-1001"):
-    """A task or source file has a key that does not exist, usually misspelt or in the wrong block.
-
-    Remedy: Correct or remove the key. The message lists the allowed keys and suggests a similar one;
-    `docs/config.md` lists all keys.
-    """
-
     place: str
     key: str
     allowed: str
@@ -23,12 +17,6 @@ class UnknownKey(ConfigError, code="US-1001"):
 
 
 class FileUnreadable(ConfigError, code="US-1002"):
-    """A task or source file does not exist, is a directory, is not readable, or is not UTF-8.
-
-    Remedy: Check the path and its permissions. unshard looks for source files in `sources/` next to the task file,
-    or where `unshard.sources` says.
-    """
-
     path: str
     reason: str
     template = "{path}: the file cannot be read: {reason}"
@@ -36,12 +24,6 @@ class FileUnreadable(ConfigError, code="US-1002"):
 
 
 class YamlInvalid(ConfigError, code="US-1003"):
-    """The file is not valid YAML, or uses a YAML feature that these files do not allow.
-
-    Usually the indentation is wrong, a line contains a tab, or a text that begins with `*`, `&`, `!`, `%` or `@` is not
-    quoted. The message never quotes the line, because it could contain a password.
-    """
-
     place: str
     reason: str
     template = "{place}: invalid YAML: {reason}"
@@ -49,19 +31,12 @@ class YamlInvalid(ConfigError, code="US-1003"):
 
 
 class FileEmpty(ConfigError, code="US-1004"):
-    """A task or source file has no key.
-
-    Remedy: Write the task or the source into the file, or remove a source file that no task needs.
-    """
-
     path: str
     template = "{path}: the file is empty"
     hint = "docs/config.md lists the keys; include/tasks has an example"
 
 
 class KeyTwice(ConfigError, code="US-1005"):
-    """A mapping has the same key twice. A YAML parser would silently use the last one. The message names both lines."""
-
     place: str
     key: str
     first_line: int
@@ -70,8 +45,6 @@ class KeyTwice(ConfigError, code="US-1005"):
 
 
 class WrongType(ConfigError, code="US-1006"):
-    """A value is a list, a mapping or a single value where the key needs another of these."""
-
     place: str
     wanted: str
     given: str
@@ -80,11 +53,6 @@ class WrongType(ConfigError, code="US-1006"):
 
 
 class BadValue(ConfigError, code="US-1007"):
-    """The value has the right type but is not allowed: a number out of range, an unknown word, an unknown time zone.
-
-    The message says what the key accepts.
-    """
-
     place: str
     value: str
     wanted: str
@@ -93,11 +61,6 @@ class BadValue(ConfigError, code="US-1007"):
 
 
 class MissingKey(ConfigError, code="US-1008"):
-    """A required key is missing or has no value.
-
-    Remedy: Add the key. The message says what it is for.
-    """
-
     place: str
     key: str
     about: str
@@ -106,14 +69,6 @@ class MissingKey(ConfigError, code="US-1008"):
 
 
 class LaterKey(ConfigError, code="US-1009"):
-    """The file uses a feature of DM that this version of unshard does not have.
-
-    unshard rejects the key, because it does not ignore a setting silently.
-
-    Remedy: Remove the key if the task is right without it. `docs/config.md` lists these keys and the values that
-    unshard accepts.
-    """
-
     place: str
     key: str
     feature: str
@@ -122,12 +77,6 @@ class LaterKey(ConfigError, code="US-1009"):
 
 
 class UnusedBlock(ConfigError, code="US-1010"):
-    """A route, filter, mapping or settings block is defined, but no instance refers to it.
-
-    Usually the reference is forgotten. DM rejects such a block too. A block-allow list without a reference causes a
-    warning only, as in DM.
-    """
-
     place: str
     name: str
     reference: str
@@ -136,11 +85,6 @@ class UnusedBlock(ConfigError, code="US-1010"):
 
 
 class UnknownBlock(ConfigError, code="US-1011"):
-    """An instance refers to a block that is not defined or has a different spelling.
-
-    Remedy: Correct the name or define the block. The message lists the defined blocks.
-    """
-
     place: str
     name: str
     block: str
@@ -150,8 +94,6 @@ class UnknownBlock(ConfigError, code="US-1011"):
 
 
 class RuleTwice(ConfigError, code="US-1012"):
-    """An instance names the same rule twice."""
-
     place: str
     name: str
     template = "{place}: rule '{name}' is named twice"
@@ -159,8 +101,6 @@ class RuleTwice(ConfigError, code="US-1012"):
 
 
 class KeysExclude(ConfigError, code="US-1013"):
-    """Two keys set the same thing, such as `password` and `conn-id`, or a block's name and the block itself."""
-
     place: str
     first: str
     second: str
@@ -169,11 +109,6 @@ class KeysExclude(ConfigError, code="US-1013"):
 
 
 class SourceTwice(ConfigError, code="US-1014"):
-    """A source has two instances in the task, or two source files have the same `source-id`.
-
-    The usual reason is a copied source file.
-    """
-
     place: str
     source: str
     first: str
@@ -182,8 +117,6 @@ class SourceTwice(ConfigError, code="US-1014"):
 
 
 class SourceUnknown(ConfigError, code="US-1015"):
-    """No source file has the id that an instance names. The message lists the files that unshard read."""
-
     place: str
     source: str
     files: str
@@ -192,8 +125,6 @@ class SourceUnknown(ConfigError, code="US-1015"):
 
 
 class SourceDisabled(ConfigError, code="US-1016"):
-    """An instance uses a source whose file has `enable: false`."""
-
     place: str
     source: str
     file: str
@@ -202,8 +133,6 @@ class SourceDisabled(ConfigError, code="US-1016"):
 
 
 class ConnectionUnknown(ConfigError, code="US-1017"):
-    """`conn-id` names a connection that does not exist in Airflow or, for the command line, in the environment."""
-
     conn_id: str
     variable: str
     template = "connection '{conn_id}' is not defined"
@@ -211,12 +140,6 @@ class ConnectionUnknown(ConfigError, code="US-1017"):
 
 
 class ConnectionInvalid(ConfigError, code="US-1018"):
-    """The connection exists but is not usable.
-
-    It is neither JSON nor a URI, has no host or login, has an invalid port, or asks for TLS. The message never quotes
-    the connection.
-    """
-
     conn_id: str
     reason: str
     template = "connection '{conn_id}' cannot be used: {reason}"
@@ -227,8 +150,6 @@ class ConnectionInvalid(ConfigError, code="US-1018"):
 
 
 class PasswordVariableUnset(ConfigError, code="US-1019"):
-    """`password-env` names an environment variable that is not set where the task runs."""
-
     variable: str
     server: str
     template = "environment variable {variable} with the password of {server} is not set"
@@ -236,11 +157,6 @@ class PasswordVariableUnset(ConfigError, code="US-1019"):
 
 
 class PatternInvalid(ConfigError, code="US-1020"):
-    """A pattern of a route or list is not valid, or cannot have the intended meaning.
-
-    For example, `orders_[0-63]` matches one character, not a number from 0 to 63. `docs/config.md` describes patterns.
-    """
-
     rule: str
     pattern: str
     reason: str
@@ -249,11 +165,6 @@ class PatternInvalid(ConfigError, code="US-1020"):
 
 
 class RouteAmbiguous(ConfigError, code="US-1021"):
-    """A table or schema matches two routes of the same level that send it to different targets.
-
-    DM would silently replicate such a table under its own name.
-    """
-
     table: str
     first: str
     first_target: str
@@ -264,8 +175,6 @@ class RouteAmbiguous(ConfigError, code="US-1021"):
 
 
 class SourceNotInTask(ConfigError, code="US-1022"):
-    """A command or an Airflow task names a source that the task file does not have, or no longer has."""
-
     task: str
     source: str
     sources: str
@@ -274,14 +183,6 @@ class SourceNotInTask(ConfigError, code="US-1022"):
 
 
 class ExtractionNotFound(ConfigError, code="US-1023"):
-    """A route extracts a value from the name of a shard, but its regular expression does not match the name.
-
-    DM would write an empty text, and rows of two shards could get the same key.
-
-    Remedy: Correct the expression, or narrow the route's patterns to the intended tables. The expression may match
-    anywhere in the name.
-    """
-
     rule: str
     shard: str
     origin: str
@@ -292,11 +193,6 @@ class ExtractionNotFound(ConfigError, code="US-1023"):
 
 
 class KeyRefused(ConfigError, code="US-1024"):
-    """The key is DM's, and unshard has a different way to do this.
-
-    Remedy: Follow the message and remove the key. `docs/config.md` lists these keys.
-    """
-
     place: str
     key: str
     instead: str
@@ -305,11 +201,6 @@ class KeyRefused(ConfigError, code="US-1024"):
 
 
 class SecretUnreadable(ConfigError, code="US-1025"):
-    """A file with a password, certificate or key does not exist, is not readable, or is not text.
-
-    unshard reads these files where it opens the task, not on executors.
-    """
-
     path: str
     what: str
     reason: str
@@ -318,26 +209,12 @@ class SecretUnreadable(ConfigError, code="US-1025"):
 
 
 class CertificateInvalid(ConfigError, code="US-1026"):
-    """A certificate or key is not valid.
-
-    `ssl-ca`, `ssl-cert` or `ssl-key` is not PEM, the key does not belong to the certificate, or the key has a password.
-
-    Remedy: Correct the file. `openssl x509 -in FILE -noout -subject` and `openssl pkey -in FILE -noout` show what a
-    file is.
-    """
-
     reason: str
     template = "the certificates of a security block cannot be used: {reason}"
     hint = "all three must be PEM files, the key must belong to the certificate and must not have a password"
 
 
 class MappingNameUnfit(ConfigError, code="US-1027"):
-    """`partition id` cannot make a number from the schema or table name of a shard.
-
-    After the argument and the separator there is no number, or the number does not fit into its bits (schema 127,
-    table 255).
-    """
-
     rule: str
     shard: str
     name: str
@@ -348,8 +225,6 @@ class MappingNameUnfit(ConfigError, code="US-1027"):
 
 
 class MappingAmbiguous(ConfigError, code="US-1028"):
-    """Two rules of `column-mappings` of the same level match a shard and change the same column."""
-
     shard: str
     column: str
     first: str
@@ -361,13 +236,6 @@ class MappingAmbiguous(ConfigError, code="US-1028"):
 
 
 class ShardingContradicted(ConfigError, code="US-1030"):
-    """`is-sharding` and `shard-mode` contradict each other: `false` with a mode, or `true` with an empty mode.
-
-    DM's `dmctl` rejects the same two combinations.
-
-    Remedy: Remove `is-sharding`, which is DM's old switch. unshard coordinates the DDLs of shards in any case.
-    """
-
     place: str
     mode: str
     template = "{place}: 'is-sharding' contradicts shard-mode '{mode}'"
@@ -375,14 +243,6 @@ class ShardingContradicted(ConfigError, code="US-1030"):
 
 
 class StartUnset(ConfigError, code="US-1031"):
-    """`meta` of an instance has neither a binlog file nor GTIDs, and the task is new and has no start time.
-
-    DM's files have such a `meta` for tasks that are started with a start time.
-
-    Remedy: Start the task with a start time, or write a position into `meta`. Without `meta` the task begins at the
-    present end of the binlog.
-    """
-
     place: str
     source: str
     template = "{place} has no position, so it is unknown where source {source} begins"
@@ -390,15 +250,6 @@ class StartUnset(ConfigError, code="US-1031"):
 
 
 class NotAllowed(ConfigError, code="US-1040"):
-    """A task or source file names a file, an environment variable or an address of Spark that task files may not use.
-
-    Otherwise the author of a task file could send any secret of the process to a server. `docs/config.md` lists what is
-    allowed by default.
-
-    Remedy: Use an Airflow connection, move the secret, or add the value to the variable that the message names, on
-    every machine that runs unshard.
-    """
-
     what: str
     value: str
     allowed: str
@@ -408,11 +259,6 @@ class NotAllowed(ConfigError, code="US-1040"):
 
 
 class SeveralErrors(ConfigError, code="US-1050"):
-    """A task file, with its source files, has several errors. The message lists them, one in a line with its own code.
-
-    Remedy: Correct them all. Errors that follow from these, or that involve several keys, may be found only then.
-    """
-
     errors: tuple[UnshardError, ...]
     template = "{count} errors:\n{listed}\n"
     hint = "correct them all, then check again: others may follow"
@@ -424,11 +270,6 @@ class SeveralErrors(ConfigError, code="US-1050"):
 
 
 class UsageWrong(ConfigError, code="US-1901"):
-    """The command, an argument or an option is unknown or missing.
-
-    Remedy: `unshard --help` lists the commands, `unshard COMMAND --help` the arguments of a command.
-    """
-
     problem: str
     command: str
     template = "{problem}"
@@ -436,12 +277,6 @@ class UsageWrong(ConfigError, code="US-1901"):
 
 
 class NotConfirmed(ConfigError, code="US-1902"):
-    """A command asks for confirmation, and the answer was not `yes` or the input is not a terminal.
-
-    Consequence: Nothing is done.
-    Remedy: Answer `yes`. Use `--yes` in scripts, and `--dry-run` to see the effect only.
-    """
-
     question: str
     template = "nothing was done: {question} was not confirmed"
     hint = "answer `yes`, or use --yes if the input is not a terminal"

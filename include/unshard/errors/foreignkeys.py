@@ -5,15 +5,6 @@ from unshard.errors.checks import CheckFailed, CheckWarned
 
 
 class ForeignKeysCascade(CheckWarned, code="US-2367"):
-    """Foreign keys of shards delete or change rows of other tables: ON DELETE or ON UPDATE with CASCADE or SET NULL.
-
-    The binlog does not contain these changes. (MySQL logs them from 9.6 on, unless innodb_native_foreign_keys is ON.
-    Then there is no warning.)
-
-    Consequence: `unshard check` reports a warning. With `foreign_key_checks: 1` in the session of the target, foreign
-    keys of the target make the same changes. Without them the target misses these changes.
-    """
-
     source: str
     keys: str
     template = "source {source} changes rows by foreign keys, without a trace in its binlog: {keys}"
@@ -21,15 +12,6 @@ class ForeignKeysCascade(CheckWarned, code="US-2367"):
 
 
 class ForeignKeyLacking(CheckWarned, code="US-2368"):
-    """The session of the target has `foreign_key_checks: 1`, and the target lacks a foreign key of its shards.
-
-    unshard creates foreign keys together with a target table. An existing table gets only those that later DDL of the
-    shards adds. A foreign key whose parent table is not in the task is not created.
-
-    Consequence: `unshard check` reports a warning. The target does not enforce this foreign key and does not carry out
-    its actions.
-    """
-
     source: str
     keys: str
     template = "source {source} has foreign keys that the target lacks and does not get: {keys}"
@@ -37,14 +19,6 @@ class ForeignKeyLacking(CheckWarned, code="US-2368"):
 
 
 class ForeignKeyNotOfShards(CheckFailed, code="US-2369"):
-    """The target enforces a foreign key that not all shards of the table have.
-
-    unshard writes the rows of connected tables in the order of the binlog. That order satisfies the foreign keys of the
-    shards, but not others: a child may come before its parent, and a parent may be deleted before its children.
-
-    Consequence: `unshard check` reports an error. A window that violates the foreign key suspends the target.
-    """
-
     target: str
     key: str
     shard: str
@@ -55,15 +29,6 @@ class ForeignKeyNotOfShards(CheckFailed, code="US-2369"):
 
 
 class ReferencedRowMissing(TargetError, code="US-6070"):
-    """A row references a row of another table, or of its own, that the target does not have.
-
-    If several sources feed the tables, the row's parent may be in a window of another source that has not run yet. Or
-    the parent was deleted in the target, or it was never written there.
-
-    Consequence: unshard suspends the target and all targets that foreign keys connect with it, for this source, and
-    holds their rows. When the target has the parent, the next window releases them.
-    """
-
     target: str
     key: str
     parent: str
@@ -80,15 +45,6 @@ class ReferencedRowMissing(TargetError, code="US-6070"):
 
 
 class RowReferenced(TargetError, code="US-6071"):
-    """A row cannot be deleted or get another key, because rows of another table in the target reference it.
-
-    If several sources feed the tables, the changes of these rows may be in a window of another source that has not run
-    yet. Or the target's foreign key has another action than that of the shards (ON DELETE, ON UPDATE).
-
-    Consequence: unshard suspends the target and all targets that foreign keys connect with it, for this source, and
-    holds their rows. When no row references the row any more, the next window releases them.
-    """
-
     target: str
     key: str
     child: str
@@ -104,13 +60,6 @@ class RowReferenced(TargetError, code="US-6071"):
 
 
 class ConnectedTargetWaits(TargetError, code="US-6072"):
-    """A target is suspended because foreign keys connect it with a target that is suspended.
-
-    Rows of connected tables are applied in the order of the binlog, so none of them may go on alone.
-
-    Consequence: unshard holds the rows of both for this source. When the other target goes on, this one does too.
-    """
-
     target: str
     other: str
     template = "target table {target} waits for {other}: foreign keys connect them"

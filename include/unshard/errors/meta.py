@@ -1,15 +1,9 @@
-"""US-70xx: the meta tables."""
+"""US-7xxx: meta tables, storage path, Spark, the life of a task. US-6010 to US-6013, US-6805: fences and windows."""
 
-from unshard.errors.base import MetaError, Scope
+from unshard.errors.base import MetaError, Scope, TargetError
 
 
 class MetaMissing(MetaError, code="US-7001"):
-    """The meta schema of the task, or a table of it, does not exist.
-
-    Remedy: `unshard migrate` and every start of the task create the missing tables. If the schema was dropped by
-    mistake, the state of the task is lost: load the task from the start.
-    """
-
     schema: str
     server_message: str
     template = "the meta schema {schema} does not exist or is incomplete: {server_message}"
@@ -17,8 +11,6 @@ class MetaMissing(MetaError, code="US-7001"):
 
 
 class MetaTooNew(MetaError, code="US-7002"):
-    """A newer unshard has migrated the meta tables to a version that this one does not know."""
-
     schema: str
     found: int
     known: int
@@ -27,8 +19,6 @@ class MetaTooNew(MetaError, code="US-7002"):
 
 
 class MigrationBusy(MetaError, code="US-7003", transient=True):
-    """Another process has been migrating the meta tables for a minute."""
-
     schema: str
     seconds: int
     template = "another process has been migrating the meta schema {schema} for {seconds} s"
@@ -36,8 +26,6 @@ class MigrationBusy(MetaError, code="US-7003", transient=True):
 
 
 class UnknownSource(MetaError, code="US-7005"):
-    """The meta tables have no such source, because the task has not taken its snapshot yet."""
-
     task: str
     source: str
     template = "task {task} has recorded nothing about source {source} yet"
@@ -45,19 +33,12 @@ class UnknownSource(MetaError, code="US-7005"):
 
 
 class StructureMissing(MetaError, code="US-7006", scope=Scope.INTERNAL):
-    """The state refers to a table structure that is not stored.
-
-    The meta schema was changed by hand or partly restored.
-    """
-
     digest: str
     template = "structure {digest} is not in the meta tables"
     hint = "restore the meta schema from the backup that goes with the target, or load the task from the start"
 
 
 class MetaUnreadable(MetaError, code="US-7007", scope=Scope.INTERNAL):
-    """Another version of unshard wrote a stored plan or DDL in a form that this version does not read."""
-
     what: str
     reason: str
     template = "{what} cannot be read back: {reason}"
@@ -65,11 +46,6 @@ class MetaUnreadable(MetaError, code="US-7007", scope=Scope.INTERNAL):
 
 
 class PhaseFellBack(MetaError, code="US-7008", scope=Scope.INTERNAL):
-    """unshard tried to set a source back to an earlier phase. This is a defect of unshard: report it.
-
-    Consequence: Nothing is changed.
-    """
-
     source: str
     phase: str
     wanted: str
@@ -78,16 +54,6 @@ class PhaseFellBack(MetaError, code="US-7008", scope=Scope.INTERNAL):
 
 
 class BackupOlder(MetaError, code="US-7020"):
-    """The meta schema, a target schema or the storage path is lost, or was restored from an older backup than the rest.
-
-    Each write of rows and each DDL is recorded in the meta schema and in the target schema. The two records differ,
-    or a file that the meta schema names is missing.
-
-    Consequence: Nothing is written.
-    Remedy: Restore it as it was at the moment of the others, or all from one backup. If that is not possible, load the
-    task from the start. See [backups](operations.md#backups).
-    """
-
     task: str
     older: str
     reason: str
@@ -100,18 +66,186 @@ class BackupOlder(MetaError, code="US-7020"):
 
 
 class MetaTooOld(MetaError, code="US-7011"):
-    """unshard was upgraded, and nothing of the task has run since.
-
-    Commands that only read (`check`, `status`, `collisions`, `row-errors`, `locks`, `ddl list`, `validate`, dry runs,
-    the page) do not migrate the meta tables, because processes of the former version could not continue with newer
-    ones.
-
-    Consequence: The command stops. Nothing is changed.
-    Remedy: Upgrade unshard everywhere, then run the task or `unshard migrate TASK.yaml`, which only migrates.
-    """
-
     schema: str
     found: int
     known: int
     template = "the meta schema {schema} has version {found}, this unshard works with {known}"
     hint = "`unshard migrate` or the task's next window migrates it; older processes then reject it"
+
+
+class FenceMissing(TargetError, code="US-6010", scope=Scope.INTERNAL):
+    target: str
+    source: str
+    template = "the fence of source {source} for target table {target} is missing"
+    hint = "the meta schema was changed by hand: restore it, or clear it and run the full part of the task again"
+
+
+class NotInSync(TargetError, code="US-6012", scope=Scope.CONFIG):
+    source: str
+    phase: str
+    template = "source {source} is in the phase '{phase}': it has no checkpoint from which windows could continue"
+    hint = "run the full part of the task first: `unshard run TASK.yaml --until full`"
+
+
+class NoProgress(TargetError, code="US-6805", scope=Scope.INTERNAL):
+    source: str
+    position: str
+    goal: str
+    template = "source {source} makes no progress at {position}, before {goal}"
+    hint = "this is a defect: report it with the output of `unshard status --json` and the relay folder's index files"
+
+
+class FencedOut(MetaError, code="US-7004"):
+    source: str
+    window: int
+    mine: int
+    found: int
+    template = "window {window} of source {source} has epoch {mine}, but epoch {found} has taken over"
+    hint = "nothing to do: the newer run continues; let only one run of a task be active at a time"
+
+
+class WindowMismatch(MetaError, code="US-7009", scope=Scope.INTERNAL, transient=True):
+    source: str
+    begins: str
+    checkpoint: str
+    template = "a window of source {source} was planned from {begins}, but the checkpoint is at {checkpoint}"
+    hint = "another run has committed a window meanwhile: plan again"
+
+
+class NotBegun(MetaError, code="US-7010", scope=Scope.INTERNAL):
+    source: str
+    window: int
+    template = "window {window} of source {source} is not open"
+    hint = "this is a defect: report it; nothing was changed"
+
+
+class StorageFailed(MetaError, code="US-7101", transient=True):
+    action: str
+    path: str
+    reason: str
+    template = "cannot {action} {path}: {reason}"
+    hint = (
+        "check that the storage path exists, has free space and is reachable by every Spark worker under the same name;"
+        " for an object store check bucket, credentials, endpoint, and the space for temporary files"
+    )
+
+
+class StoredFileMissing(MetaError, code="US-7102"):
+    path: str
+    template = "stored file {path} is missing"
+    hint = "set the task's storage to the path of its files, or load the source from the start"
+
+
+class StoredFileDamaged(MetaError, code="US-7103"):
+    path: str
+    reason: str
+    template = "stored file {path} is damaged: {reason}"
+    hint = "restore the file, or load the source from the start"
+
+
+class FinishedElsewhere(MetaError, code="US-7104", transient=True):
+    source: str
+    work: str
+    reason: str
+    template = "another run has finished {work} of source {source} first: {reason}"
+    hint = "nothing has to be done; let only one run of a task be active at a time"
+
+
+class UnknownSparkConnection(MetaError, code="US-7201", scope=Scope.CONFIG):
+    connection: str
+    template = "unknown kind of Spark connection: {connection}"
+    hint = "use local[n], spark://host:port, yarn, k8s://… or sc://host:port"
+
+
+class SparkUnavailable(MetaError, code="US-7202", transient=True):
+    connection: str
+    reason: str
+    template = "no Spark session at {connection}: {reason}"
+    hint = "check that the server runs and that its Spark and Python versions are those of requirements.txt"
+
+
+class SparkJobFailed(MetaError, code="US-7203", transient=True):
+    reason: str
+    template = "the Spark job failed: {reason}"
+    hint = "see the log of the Spark application; the step can be repeated"
+
+
+class SparkTaskCrashed(MetaError, code="US-7204", scope=Scope.INTERNAL):
+    reason: str
+    template = "a task crashed in a Spark worker: {reason}"
+    hint = "this is a defect: report it with the worker's traceback, which is in the notes of this error"
+
+
+class RelayNeedsFolder(TargetError, code="US-6013", scope=Scope.CONFIG):
+    place: str
+    storage: str
+    template = "{place}: {storage} is the RPC address of HDFS, but unshard uses the REST interface of HDFS"
+    hint = (
+        "use webhdfs://host:port/folder with the HTTP address of the name node (dfs.namenode.http-address, port 9870)"
+    )
+
+
+class UnexpectedError(MetaError, code="US-7012", scope=Scope.INTERNAL):
+    what: str
+    traceback: str
+    template = "unexpected {what}; {traceback}"
+    hint = "this is a defect of unshard: report it with that file; committed work stays, and the next run goes on"
+
+
+class PackageMissing(MetaError, code="US-7014", scope=Scope.CONFIG):
+    module: str
+    template = "the Python module {module} is not installed"
+    hint = "docs/install.md lists the packages of each machine"
+
+
+class TaskPaused(MetaError, code="US-7301", scope=Scope.CONFIG):
+    task: str
+    pause: str
+    template = "task {task} is {pause}"
+    hint = "`unshard resume` continues it where it stopped"
+
+
+class TaskAtWork(MetaError, code="US-7302", scope=Scope.CONFIG, transient=True):
+    task: str
+    places: str
+    template = "task {task} is still active: {places}"
+    hint = "it is stopped now and begins nothing new: wait until that has ended and repeat the command"
+
+
+class StartTimePurged(MetaError, code="US-7303", scope=Scope.UPSTREAM):
+    source: str
+    time: str
+    oldest: str
+    template = "source {source} has purged its binlog of {time}: its oldest file is {oldest}, which was begun later"
+    hint = "choose a later --start-time, or load the task from the start (task-mode: all)"
+
+
+class StartTimeAhead(MetaError, code="US-7304", scope=Scope.CONFIG):
+    source: str
+    time: str
+    template = "the start time {time} has not come yet on source {source}"
+    hint = "use a time in the past; a time without an offset is in the task's timezone"
+
+
+class StartNotNew(MetaError, code="US-7305", scope=Scope.CONFIG):
+    task: str
+    why: str
+    template = "task {task} cannot be started at a time: {why}"
+    hint = "a start time is for a task in task-mode incremental that has no state; `--remove-meta` removes the state"
+
+
+class RulesSpoilRows(MetaError, code="US-7306", scope=Scope.CONFIG):
+    source: str
+    what: str
+    template = "the changed rules of source {source} do not fit the rows that are in the target: {what}"
+    hint = (
+        "restore the former rules; or begin again with a task of another name, or with `unshard stop --remove-meta` and"
+        " empty targets"
+    )
+
+
+class RulesWait(MetaError, code="US-7307", scope=Scope.CONFIG):
+    source: str
+    what: str
+    template = "the changed rules of source {source} cannot be used now: {what}"
+    hint = "restore the former rules until that has ended (`unshard locks`, `unshard status`), then change them again"

@@ -1,4 +1,4 @@
-"""US-3016 to US-3022, US-303x: decoding rows. US-600x, US-604x: writing them into the target."""
+"""US-3016 to US-3022, US-303x: decoding rows. US-600x, US-604x: writing them. US-68xx: comparing target and shards."""
 
 from typing import ClassVar
 
@@ -12,13 +12,6 @@ MISSED_DDL = "a DDL was not seen (sql_log_bin=0?): dump the shard again"
 
 
 class PartialRowImage(RelayError, code="US-3016"):
-    """A row event omits columns, and nothing else contains their values.
-
-    A session had `binlog_row_image` MINIMAL or NOBLOB: MariaDB logs a REPLACE of an existing row as an UPDATE of the
-    columns that it names. MySQL logs a partial change of a JSON value without the value. A row of a system-versioned
-    table may be a historical one.
-    """
-
     shard: str
     place: str
     why: str = ""
@@ -27,11 +20,6 @@ class PartialRowImage(RelayError, code="US-3016"):
 
 
 class ColumnCountDiffers(RelayError, code="US-3017"):
-    """Rows have another number of columns than the shard's tracked structure: a DDL ran with `sql_log_bin=0`.
-
-    Consequence: A window holds such rows and asks an operator ([US-3032](#us-3032-rowscontradict)).
-    """
-
     shard: str
     place: str
     found: int
@@ -41,13 +29,6 @@ class ColumnCountDiffers(RelayError, code="US-3017"):
 
 
 class ColumnTypeDiffers(RelayError, code="US-3018"):
-    """A column of the rows has another type, sign or name than in the tracked structure.
-
-    A DDL ran with `sql_log_bin=0`. unshard never reads rows with a structure that does not fit them.
-
-    Consequence: A window holds such rows and asks an operator ([US-3032](#us-3032-rowscontradict)).
-    """
-
     shard: str
     column: str
     place: str
@@ -58,11 +39,6 @@ class ColumnTypeDiffers(RelayError, code="US-3018"):
 
 
 class UnsupportedColumn(RelayError, code="US-3019"):
-    """unshard does not support the type of a column.
-
-    It is YEAR(2), an unknown type, or an ENUM or SET whose labels are in an unknown character set.
-    """
-
     shard: str
     column: str
     type: str
@@ -71,8 +47,6 @@ class UnsupportedColumn(RelayError, code="US-3019"):
 
 
 class DamagedRow(RelayError, code="US-3021"):
-    """The bytes of a row do not fit the structure: they end too early or too late, or are not a value of their type."""
-
     shard: str
     place: str
     reason: str
@@ -81,8 +55,6 @@ class DamagedRow(RelayError, code="US-3021"):
 
 
 class RowsWithoutTable(RelayError, code="US-3022"):
-    """A row event refers to a table that no event of its transaction describes."""
-
     place: str
     table_id: int
     template = "rows at {place} belong to table id {table_id}, which no event before them describes"
@@ -90,12 +62,6 @@ class RowsWithoutTable(RelayError, code="US-3022"):
 
 
 class DefaultUnknown(RelayError, code="US-3031"):
-    """An INSERT omits a column, and unshard cannot compute the column's default from the definition of the table.
-
-    The session had `binlog_row_image` MINIMAL, and the default is a TIMESTAMP (which depends on the reader's time
-    zone), a ZEROFILL number or an address.
-    """
-
     shard: str
     column: str
     place: str
@@ -108,18 +74,6 @@ class DefaultUnknown(RelayError, code="US-3031"):
 
 
 class RowsContradict(RelayError, code="US-3032"):
-    """The rows of a shard do not have the structure that unshard tracks.
-
-    The shard was altered without a trace in its binlog, for example with `sql_log_bin=0`. Or a MariaDB session had
-    another `old_mode` than its server, which no binlog contains, so its `CHARACTER SET utf8` means another character
-    set. This code is the reason of an undecided lock.
-
-    Consequence: unshard holds the rows of this shard after the named location. All other shards continue.
-    Remedy: Name the missing statement: `unshard replace TASK.yaml LOCK --shard SHARD --sql 'ALTER TABLE …'`. It then
-    counts as the shard's own DDL, and its group has to agree with it. If the target should stay as it is, `unshard
-    skip` the lock afterwards. If the shard is gone for good, use `unshard drop-shard`.
-    """
-
     shard: str
     location: str
     reason: str
@@ -131,31 +85,12 @@ class RowsContradict(RelayError, code="US-3032"):
 
 
 class NoTargetTable(TargetError, code="US-6001"):
-    """The target does not have, or no longer has, a table into which unshard writes rows.
-
-    Remedy: Run the full part of the task, which creates its target tables. If the table was dropped later, create it
-    like the shards and run the task again.
-    """
-
     target: str
     template = "target table {target} does not exist"
     hint = "run the full part of the task first, or create the table in the target as the shards have it"
 
 
 class RowRefused(TargetError, code="US-6002"):
-    """A value does not fit into the target's column.
-
-    It is too long, out of range, NULL where NULL is not allowed, or a text that the column's character set cannot
-    store. Or the server would change it without a warning: trailing blanks in CHAR, too few bytes in BINARY, a text
-    that is not a label of an ENUM or SET, a year of two digits. The message names the column and the key of the row.
-
-    Consequence: In the full load, nothing of the chunk is written. In a window, unshard suspends this target for the
-    source, holds its rows from there on, and continues with everything else.
-    Remedy: Make the target's column as wide as the shards' and run the task again.
-    [Operations](operations.md#when-a-target-cannot-take-a-row) lists what else helps, also against an id that a column
-    mapping cannot map.
-    """
-
     target: str
     column: str
     key: str
@@ -167,11 +102,6 @@ class RowRefused(TargetError, code="US-6002"):
 
 
 class ColumnNotInTarget(TargetError, code="US-6003"):
-    """A shard has a column that the target table does not have, so its values would be lost.
-
-    Usually the column was added to the shard outside a DDL that unshard has seen, or dropped from the target.
-    """
-
     shard: str
     column: str
     target: str
@@ -180,12 +110,6 @@ class ColumnNotInTarget(TargetError, code="US-6003"):
 
 
 class ColumnTypesDiffer(TargetError, code="US-6004"):
-    """A column has different types in shard and target, with which the same bytes have different meanings.
-
-    Examples are BIT and a number, DATETIME and TIMESTAMP, DOUBLE and FLOAT, DOUBLE and DOUBLE(9,2), a generated column
-    and a plain one. With `shard-mode: optimistic` a target that exists at the start must have a join with its shards.
-    """
-
     shard: str
     column: str
     shard_type: str
@@ -199,11 +123,6 @@ class ColumnTypesDiffer(TargetError, code="US-6004"):
 
 
 class KeyColumnMissing(TargetError, code="US-6005"):
-    """The target's primary or unique key has a column that the rows of this shard do not have.
-
-    unshard could not find such a row again. This happens after a forced unlock of a DDL that changes the key.
-    """
-
     shard: str
     column: str
     target: str
@@ -212,15 +131,6 @@ class KeyColumnMissing(TargetError, code="US-6005"):
 
 
 class Collision(TargetError, code="US-6006"):
-    """Two shards have a row with the same key, so their union does not fit into one table.
-
-    The message names the key and both shards, as far as unshard can find them.
-
-    Remedy: Remove one of the rows, or choose a policy with `on-duplicate`. If a row was moved from one source to
-    another, the window of the other source may have to run first: unshard releases the held rows when the key is free
-    in the target. If both shards are of one source, `unshard retry` combines the DELETE with the held rows.
-    """
-
     target: str
     key: str
     shard: str
@@ -237,12 +147,6 @@ class Collision(TargetError, code="US-6006"):
 
 
 class KeyOutOfOrder(TargetError, code="US-6007", scope=Scope.INTERNAL):
-    """A shard inserts a key that it already has, or deletes a key that it does not have.
-
-    The usual reason is TRUNCATE of a shard, which unshard does not execute on the target. Another is a shard whose own
-    key is not unique (a target key of fewer columns).
-    """
-
     shard: str
     target: str
     key: str
@@ -254,14 +158,6 @@ class KeyOutOfOrder(TargetError, code="US-6007", scope=Scope.INTERNAL):
 
 
 class RowsMissing(TargetError, code="US-6008"):
-    """The target has fewer copies of a row than its shards delete or change.
-
-    In a table without a key, unshard finds a row by all its values, as often as the source deleted or changed it.
-    Something else changed the target table.
-
-    Consequence: Nothing of the window is written to this target; unshard suspends it for the source.
-    """
-
     target: str
     row: str
     wanted: int
@@ -271,13 +167,6 @@ class RowsMissing(TargetError, code="US-6008"):
 
 
 class EngineNotTransactional(TargetError, code="US-6009"):
-    """The target table has an engine without transactions, such as MyISAM or Aria.
-
-    It cannot roll back half a chunk or half a window, so rows could be lost or doubled. unshard creates target tables
-    with transactions (US-2390). So the table was created by hand or altered by a DDL of its shards, or the server
-    enforces an engine.
-    """
-
     target: str
     engine: str
     template = "target table {target} has the engine {engine}, which has no transactions"
@@ -285,11 +174,6 @@ class EngineNotTransactional(TargetError, code="US-6009"):
 
 
 class StatementWarned(TargetError, code="US-6011"):
-    """The target executed a statement with a warning that unshard does not expect.
-
-    Consequence: unshard rolls the window back.
-    """
-
     target: str
     server_message: str
     template = "writing to target table {target} caused an unexpected warning: {server_message}"
@@ -297,13 +181,6 @@ class StatementWarned(TargetError, code="US-6011"):
 
 
 class WriteRefused(TargetError, code="US-6026"):
-    """The target refuses to read, delete or write rows of one table.
-
-    The account may not do so, a trigger raises an error, or the table is damaged. The message has the server's message.
-
-    Remedy: Correct the cause, then let the target continue with `unshard retry`.
-    """
-
     target: str
     server_message: str
     template = "the target refuses a statement about table {target}: {server_message}"
@@ -314,12 +191,6 @@ class WriteRefused(TargetError, code="US-6026"):
 
 
 class ColumnLeftOut(TargetError, code="US-6041"):
-    """Rows of a session that logs only changed columns lack a needed column.
-
-    The target's key contains it, the target has no key although the shard has one, an expression filter names it, or a
-    DDL is between two changes of a row in one window.
-    """
-
     shard: str
     column: str
     target: str
@@ -332,15 +203,6 @@ class ColumnLeftOut(TargetError, code="US-6041"):
 
 
 class ChangedRowMissing(TargetError, code="US-6042"):
-    """A session that logs only changed columns changed a row that is not in the target.
-
-    The values of the other columns are not in the binlog. The row was removed from the target, or excluded from the
-    dump (`where`). In safe mode unshard defers such a change to a later one, because the dump saw the row deleted.
-
-    Remedy: `unshard validate` shows which other rows are missing. Set `binlog_row_image` FULL on the source and load
-    the target anew.
-    """
-
     target: str
     shard: str
     key: str
@@ -355,11 +217,6 @@ class ChangedRowMissing(TargetError, code="US-6042"):
 
 
 class MovedRowUnknown(TargetError, code="US-6043"):
-    """A session that logs only changed columns gave a row another key between P0 and P1, or in safe mode.
-
-    unshard does not know which of two moments the dump saw, so the other values of the row are unknown.
-    """
-
     target: str
     shard: str
     key: str
@@ -371,17 +228,6 @@ class MovedRowUnknown(TargetError, code="US-6043"):
 
 
 class DeferredRowMissing(TargetError, code="US-6044"):
-    """Rows were deferred to a later change, and that change has not come by P1.
-
-    The load defers a row if another row of its shard had its value of a unique key at another moment. Safe mode defers
-    a row if the binlog has only some of its columns and the target lacks the row. The change is missing because a
-    session logged changed columns only, because the target's keys were changed after the dump, or because rows changed
-    without a binlog (`sql_log_bin=0`).
-
-    Consequence: The windows continue. The error recurs at the end of what was pulled, until the rows have come.
-    Remedy: Change the rows in their shard with `binlog_row_image=FULL`, or remove them there.
-    """
-
     target: str
     shard: str
     key: str
@@ -397,14 +243,6 @@ class DeferredRowMissing(TargetError, code="US-6044"):
 
 
 class ShardRowsUnmarked(TargetError, code="US-6080"):
-    """The target has no column, or one of another type, for a value that names the rows of a dropped shard.
-
-    With `drop-shard-rows: delete`, the rows of a dropped or truncated shard are found by extracted columns and mapped
-    ids. The column was renamed, dropped or changed in the target.
-
-    Consequence: The windows of the source stop before the statement is done. No row is lost, and none is deleted.
-    """
-
     shard: str
     target: str
     column: str
@@ -414,15 +252,30 @@ class ShardRowsUnmarked(TargetError, code="US-6080"):
 
 
 class ShardRowsNotDeleted(TargetError, code="US-6081"):
-    """The target refused to delete the rows of a dropped or truncated shard (`drop-shard-rows: delete`).
-
-    Consequence: The windows of the source stop at the statement. Rows that are deleted stay deleted, and the next
-    attempt deletes the rest. Other sources continue.
-    """
-
     shard: str
     target: str
     statement: str
     server_message: str
     template = "the rows of {shard} could not be deleted from {target} after `{statement}`: {server_message}"
     hint = "remove the cause (a missing table, a missing DELETE privilege), then run the task again"
+
+
+class PacketTooSmall(TargetError, code="US-6803"):
+    server: str
+    value: int
+    wanted: int
+    template = "{server} has max_allowed_packet = {value}, comparing needs {wanted} at least"
+    hint = "SET GLOBAL max_allowed_packet to 16777216 (16 MiB) and try again"
+
+
+class NothingToValidate(TargetError, code="US-6804"):
+    tables: str
+    template = "no target table to validate{tables}"
+    hint = "check the task's routes, and the names given with --table"
+
+
+class NothingInCommon(TargetError, code="US-6810"):
+    target: str
+    reasons: str
+    template = "target table {target} has no column in common with its shards that can be compared: {reasons}"
+    hint = "check that the routes send the right shards to this table, and compare SHOW CREATE TABLE on both"

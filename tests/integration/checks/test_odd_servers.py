@@ -9,7 +9,7 @@ import pytest
 from tests.lifetask import LifeTask, living
 from tests.taskfile import endpoint
 from unshard.core.checks.items import Severity
-from unshard.errors.targetchecks import TargetNamesAlike
+from unshard.errors.checks import TargetNamesAlike
 from unshard.units.checks.precheck import check
 from unshard.units.full.snapshot import retake_snapshot
 from unshard_demo import servers

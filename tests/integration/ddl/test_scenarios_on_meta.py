@@ -16,7 +16,7 @@ from unshard.adapters.meta import Meta
 from unshard.core.model import TableId
 from unshard.core.task.state import BegunWindow
 from unshard.errors.locks import LockBusy, UnknownLock
-from unshard.errors.window import FencedOut
+from unshard.errors.meta import FencedOut
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 

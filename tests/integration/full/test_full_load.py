@@ -22,10 +22,9 @@ from unshard.core.checks.items import Severity
 from unshard.core.model import Location, TableId
 from unshard.core.rows.writepath import LoadData
 from unshard.core.task.state import ChunkState, Phase
-from unshard.errors.checks import ShardsDiffer
+from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.full import LoadCollision, NoSnapshot, NotDumped, NotLoaded, StructureChanged, TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.checks.precheck import precheck
 from unshard.units.full import dump as dumps
 from unshard.units.full import lateindexes, loadchunks

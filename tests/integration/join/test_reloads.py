@@ -9,7 +9,7 @@ from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
-from unshard.errors.reload import ReloadNotDue
+from unshard.errors.commands import ReloadNotDue
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.jointarget import OnTarget

@@ -15,8 +15,8 @@ from tests.webhdfs import CUT, Hdfs, untroubled
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.errors import UnshardError
+from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged
-from unshard.errors.storage import StorageFailed, StoredFileDamaged, StoredFileMissing
 from unshard.units.limits import Limits
 from unshard.units.relay.pull import pull
 

@@ -19,8 +19,8 @@ from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.relay.index import read_index
 from unshard.core.model import ObjectAccess
 from unshard.core.relay.chain import chain
+from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayGap, RelayUnwritable, SegmentDamaged
-from unshard.errors.storage import StorageFailed
 from unshard.units.limits import Limits
 from unshard.units.relay.pull import pull
 from unshard_demo.servers import MariaDb

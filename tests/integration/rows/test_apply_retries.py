@@ -13,7 +13,7 @@ from unshard.adapters.target import Applied
 from unshard.adapters.target.steps import Bounds
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.errors import UnshardError
-from unshard.errors.window import FencedOut
+from unshard.errors.meta import FencedOut
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]

@@ -30,8 +30,8 @@ from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
+from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision, KeyOutOfOrder, RowRefused, RowsMissing
-from unshard.errors.window import FencedOut
 from unshard.units.rows.changes import RUNS, Origin, runs_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 from unshard.units.window.tasks import apply_target

@@ -16,9 +16,8 @@ from tests.taskfile import endpoint, write_source
 from unshard.adapters.meta import Meta
 from unshard.core.checks.items import Severity
 from unshard.errors import UnshardError
+from unshard.errors.meta import FinishedElsewhere, SparkTaskCrashed, UnexpectedError
 from unshard.errors.source import ConnectionLost
-from unshard.errors.storage import FinishedElsewhere, SparkTaskCrashed
-from unshard.errors.task import UnexpectedError
 from unshard.units.checks.precheck import check
 from unshard.units.full import loadchunks
 from unshard.units.full.dump import dump

@@ -16,8 +16,7 @@ from unshard.config import load_task
 from unshard.config.starting import starting_at
 from unshard.core.checks.items import Severity
 from unshard.core.task.state import Phase
-from unshard.errors.task import TaskPaused
-from unshard.errors.window import FencedOut
+from unshard.errors.meta import FencedOut, TaskPaused
 from unshard.units.checks.precheck import changed_rules
 from unshard.units.full import dump
 from unshard.units.relay.tasksource import pull_source

@@ -24,8 +24,7 @@ from unshard.adapters.meta.tasks.activeworkers import live_run_of
 from unshard.cli import main
 from unshard.config import ShardMode, load_task
 from unshard.core.task.pause import PauseKind
-from unshard.errors.task import TaskPaused
-from unshard.errors.window import FencedOut
+from unshard.errors.meta import FencedOut, TaskPaused
 from unshard.units.limits import Limits
 from unshard.units.relay import newbinlog
 from unshard.units.relay.newbinlog import BinlogWatch

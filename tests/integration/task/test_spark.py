@@ -19,7 +19,7 @@ from unshard.core.model import Location, Server
 from unshard.core.rows.compaction import Collisions
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
-from unshard.errors.storage import (
+from unshard.errors.meta import (
     SparkJobFailed,
     SparkTaskCrashed,
     SparkUnavailable,

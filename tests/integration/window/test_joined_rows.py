@@ -10,7 +10,7 @@ from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.joined import JoinStatement
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import TargetChanged
-from unshard.errors.joinedrows import JoinChanging
+from unshard.errors.join import JoinChanging
 from unshard.units.rows.joined import joined_rows
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync

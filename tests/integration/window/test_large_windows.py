@@ -14,8 +14,8 @@ from unshard.adapters.structures import read_schema
 from unshard.adapters.target import apply, steps
 from unshard.adapters.target.steps import Bounds, StepKind
 from unshard.core.rows.compaction import Collisions, Op
+from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision
-from unshard.errors.window import FencedOut
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]

@@ -23,9 +23,16 @@ from unshard.core.task.pendingwork import PendingWork
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile, Phase, SyncState
 from unshard.core.window.plan import Border, Disposition, Plan, Read, Release, Rename, StructureChange
 from unshard.errors.locks import TargetIsReplaced
-from unshard.errors.meta import MetaMissing, MetaTooNew, PhaseFellBack, StructureMissing, UnknownSource
+from unshard.errors.meta import (
+    FencedOut,
+    MetaMissing,
+    MetaTooNew,
+    PhaseFellBack,
+    StructureMissing,
+    UnknownSource,
+    WindowMismatch,
+)
 from unshard.errors.source import ServerUnreachable
-from unshard.errors.window import FencedOut, WindowMismatch
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 

@@ -22,10 +22,10 @@ from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.rules.eventfilter import Judged
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors import UnshardError
+from unshard.errors.meta import FencedOut
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import Collision, RowRefused
 from unshard.errors.source import ConnectionLost, ServerBusy
-from unshard.errors.window import FencedOut
 from unshard.units.rows.apply import changes_of
 from unshard.units.rows.windowjob import HeldPart
 from unshard.units.window import slices as windowslices

@@ -19,8 +19,8 @@ from unshard.config import environment_connections, load_task
 from unshard.core.ddl.lockcommands import DropShard, Force, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
+from unshard.errors.meta import FencedOut, NotInSync
 from unshard.errors.rows import Collision, ColumnNotInTarget
-from unshard.errors.window import FencedOut, NotInSync
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.execute import create_target
 from unshard.units.lazyspark import LazySpark

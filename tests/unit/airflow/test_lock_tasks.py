@@ -56,7 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_paused_task_is_skipped_and_not_failed() -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from unshard.errors.task import TaskPaused
+    from unshard.errors.meta import TaskPaused
     from unshard_airflow.outcome import failures_told
 
     with pytest.raises(AirflowSkipException, match="task m is paused by eve"), failures_told():

@@ -4,8 +4,7 @@ import pytest
 
 from unshard.core.checks.alike import summaries
 from unshard.core.checks.items import Item, Severity, problem
-from unshard.errors.checks import KeylessTable
-from unshard.errors.targetchecks import StructureAltered
+from unshard.errors.checks import KeylessTable, StructureAltered
 
 SOURCE = "source s1"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.codederrors import all_errors
 from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.itemnames import ITEMS
 from unshard.errors.base import ServerError, TargetError
 from unshard.errors.checks import CheckFailed, CheckWarned
-from unshard.errors.reference import all_errors
 
 ROOT = Path(__file__).parents[3]
 MODULES = (*(ROOT / "include/unshard/units/checks").glob("*.py"), *(ROOT / "include/unshard/core/checks").glob("*.py"))

@@ -18,7 +18,7 @@ from unshard.core.rules.extractors import Extracted
 from unshard.core.window.pace import WindowLimits
 from unshard.errors import UnshardError
 from unshard.errors.config import BadValue, PatternInvalid, RouteAmbiguous, SourceNotInTask
-from unshard.errors.task import StartNotNew
+from unshard.errors.meta import StartNotNew
 from unshard.units.full.starttime import last_before
 
 ROOT = Path(__file__).parents[3]

@@ -18,8 +18,8 @@ from tests import s3server
 from tests.disk import room
 from unshard.adapters.parquet import Storage
 from unshard.core.model import ObjectAccess
+from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 from unshard.errors.source import ConnectionLost
-from unshard.errors.storage import StorageFailed, StoredFileDamaged, StoredFileMissing
 
 SCHEMA = pa.schema([("_op", pa.int8()), ("v", pa.binary())])
 PREFIX = "deep/er"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from unshard.adapters import spark
-from unshard.errors.storage import SparkUnavailable
+from unshard.errors.meta import SparkUnavailable
 from unshard.units.lazyspark import LazySpark, begin
 
 

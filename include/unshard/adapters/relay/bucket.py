@@ -17,8 +17,8 @@ from pyarrow import ArrowInvalid, NativeFile, fs
 from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
 from unshard.adapters.relay.draft import Draft
 from unshard.core.model import ObjectAccess
+from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import SegmentMissing
-from unshard.errors.storage import StorageFailed
 
 PARALLEL_REQUESTS = 16
 ABANDONED = timedelta(days=1)

@@ -39,9 +39,9 @@ from unshard.adapters.target.session import Writer
 from unshard.adapters.target.steps import Bounds, Step, StepKind, bounds_of
 from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
+from unshard.errors.meta import FenceMissing
 from unshard.errors.rows import Collision, RowsMissing, WriteRefused
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
-from unshard.errors.window import FenceMissing
 
 SERVER_ERRORS = frozenset({3, 5, 1020, 1021, 1026, 1037, 1038, 1114, 1290, 1297, 1317, 1792, 1836, 1969, 3024, 9001})
 """Errors of the whole server, not of one table: disk full, out of memory, read-only, statement killed."""

@@ -7,8 +7,8 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.lastwrites import Pair, changed, fence_state
 from unshard.core.model import TableId
-from unshard.errors.joinedrows import JoinChanged
-from unshard.errors.window import FencedOut, FenceMissing
+from unshard.errors.join import JoinChanged
+from unshard.errors.meta import FencedOut, FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
 """SQL condition for rows of a meta table that belong to the fence's source and target; `named` returns the values."""

@@ -35,7 +35,7 @@ from unshard.adapters.target.session import Writer
 from unshard.adapters.target.steps import Bounds, Progress, bounds_of
 from unshard.adapters.target.stepsession import StepSession
 from unshard.core.model import TableId
-from unshard.errors.window import FenceMissing
+from unshard.errors.meta import FenceMissing
 
 
 class OrderedChanges(Protocol):

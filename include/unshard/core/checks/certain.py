@@ -13,6 +13,11 @@ from unshard.errors.checks import (
     ShardsDiffer,
     StartBeyond,
     StartGone,
+    StructureRefused,
+    TargetNamesAlike,
+    TargetReadOnly,
+    TargetTableUnfit,
+    TargetTooOld,
 )
 from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
 from unshard.errors.full import (
@@ -24,7 +29,7 @@ from unshard.errors.full import (
     TransactionsPrepared,
 )
 from unshard.errors.join import ShardsWithoutJoin
-from unshard.errors.meta import BackupOlder
+from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
 from unshard.errors.rules import (
@@ -39,14 +44,6 @@ from unshard.errors.rules import (
     RowFilterFailed,
 )
 from unshard.errors.source import TableUnsupported
-from unshard.errors.storage import StorageFailed, StoredFileMissing
-from unshard.errors.targetchecks import (
-    StructureRefused,
-    TargetNamesAlike,
-    TargetReadOnly,
-    TargetTableUnfit,
-    TargetTooOld,
-)
 
 UNFIT: tuple[type[UnshardError], ...] = (
     ColumnNotInTarget,

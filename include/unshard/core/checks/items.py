@@ -26,10 +26,11 @@ from unshard.errors.checks import (
     RowImageSparse,
     ServerIdTwice,
     ShadowDoubtful,
+    TargetNamesAlike,
+    TargetTooOld,
     VersionUntested,
     ZonesDiffer,
 )
-from unshard.errors.targetchecks import TargetNamesAlike, TargetTooOld
 
 NOT_IGNORED = "`ignore-checking-items` has no effect on this, because the task would stop at it"
 ONLY_BY_NAME = (

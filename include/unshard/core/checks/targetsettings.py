@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from unshard.errors import UnshardError
-from unshard.errors.targetchecks import TargetSettingWrong
+from unshard.errors.checks import TargetSettingWrong
 
 OLD_ROWS = "reads show rows of an earlier moment, and unshard decides by what it reads"
 NO_LOCKS = "transactions take no locks: a conflict shows at COMMIT only, or TiDB repeats the writes unchecked"

@@ -32,6 +32,7 @@ from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
+from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
@@ -62,7 +63,6 @@ from unshard.errors.rules import (
     RowFilterFailed,
     RowsFiltered,
 )
-from unshard.errors.targetchecks import TargetNamesAlike
 
 ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     NoTargetTable,

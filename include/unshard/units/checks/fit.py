@@ -13,8 +13,8 @@ from unshard.core.rules.extractedvalues import constants_of
 from unshard.core.rules.reshaping import Reshaping
 from unshard.core.structures.alike import unfit_reasons
 from unshard.errors import UnshardError
+from unshard.errors.checks import TargetTableUnfit
 from unshard.errors.rules import ExtractionNeedsTable
-from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.full.targets import refuse_types
 
 

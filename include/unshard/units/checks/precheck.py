@@ -44,8 +44,8 @@ from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
 from unshard.errors.join import ShardsWithoutJoin
-from unshard.errors.storage import StoredFileMissing
-from unshard.errors.validate import PacketTooSmall
+from unshard.errors.meta import StoredFileMissing
+from unshard.errors.rows import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
 from unshard.units.checks.foreignkeys import foreign_key_items

@@ -13,8 +13,7 @@ from unshard.core.structures.alike import structure_differences
 from unshard.core.structures.createparts import Part, PartKind
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
-from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.targetchecks import (
+from unshard.errors.checks import (
     EngineKept,
     EngineReplaced,
     IndexesLeftOut,
@@ -25,6 +24,7 @@ from unshard.errors.targetchecks import (
     StructureRefused,
     TrialTableRefused,
 )
+from unshard.errors.rows import EngineNotTransactional
 from unshard.units.checks.fit import unfit
 from unshard.units.ddl.createtrial import CLUSTERED, Refused, Trial, TrialTables, is_optional
 

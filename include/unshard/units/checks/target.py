@@ -25,17 +25,19 @@ from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
-from unshard.errors.checks import CheckFailed, CheckWarned, PrivilegesMissing
-from unshard.errors.full import TargetNotEmpty
-from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
-from unshard.errors.targetchecks import (
+from unshard.errors.checks import (
+    CheckFailed,
+    CheckWarned,
     CollationUnknown,
     LocalInfileOff,
     PrimaryKeyChoiceUnknown,
+    PrivilegesMissing,
     TargetNarrower,
     TargetReadOnly,
 )
+from unshard.errors.full import TargetNotEmpty
+from unshard.errors.rows import EngineNotTransactional
+from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
 from unshard.units.checks.filters import row_filters
 from unshard.units.checks.fit import unfit
 from unshard.units.checks.source import Checked, granted, lacking, scarce, variables

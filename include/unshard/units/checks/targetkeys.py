@@ -8,7 +8,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.sharedkeys import may_share_key, shared_keys
 from unshard.errors import UnshardError
-from unshard.errors.targetchecks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
+from unshard.errors.checks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
 from unshard.units.checks.keyoverlap import overlaps
 
 WHOLE = frozenset({"FULL", "FULL_NODUP"})

@@ -70,6 +70,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
+from unshard.errors.commands import ReloadError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.join import (
     JoinNotReached,
@@ -79,7 +80,6 @@ from unshard.errors.join import (
     TargetColumnsGone,
     TargetNameTaken,
 )
-from unshard.errors.reload import ReloadError
 from unshard.units.ddl.lockstore import Store, StoreReader
 
 log = logging.getLogger(__name__)

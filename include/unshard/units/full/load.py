@@ -29,8 +29,8 @@ from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded
-from unshard.errors.joinedrows import JoinChanged
-from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
+from unshard.errors.join import JoinChanged
+from unshard.errors.meta import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
 from unshard.units.full.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes

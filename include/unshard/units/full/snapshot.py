@@ -36,11 +36,10 @@ from unshard.core.structures.alike import foreign_reasons, structure_differences
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
-from unshard.errors.checks import ShardsDiffer
+from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.join import ShardsWithoutJoin
-from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards

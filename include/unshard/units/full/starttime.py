@@ -14,8 +14,8 @@ from unshard.adapters import binlogstream, mysql, serverstate, upstream
 from unshard.binlog.events import EventType, read_frame
 from unshard.core.model import Location, Server
 from unshard.core.relay.chain import FIRST_POSITION
+from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
-from unshard.errors.task import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.units.relay.failover import LONGEST, begins
 from unshard.units.work import Work
 

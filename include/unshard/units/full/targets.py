@@ -25,11 +25,11 @@ from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
+from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
-from unshard.errors.targetchecks import TargetNamesAlike
 from unshard.units.ddl.execute import create_target
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion

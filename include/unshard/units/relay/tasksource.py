@@ -11,7 +11,7 @@ from unshard.adapters import upstream
 from unshard.core.model import Location
 from unshard.core.task.pendingwork import PendingWork
 from unshard.core.task.state import SyncState
-from unshard.errors.window import NotInSync
+from unshard.errors.meta import NotInSync
 from unshard.units.relay.pull import LivePull, PullOptions, RelayReport, pull, stored_end
 from unshard.units.work import Work
 

@@ -9,8 +9,8 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
-from unshard.errors.reload import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
-from unshard.errors.window import NotInSync
+from unshard.errors.commands import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
+from unshard.errors.meta import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome
 from unshard.units.ddl.jointarget import OnTarget

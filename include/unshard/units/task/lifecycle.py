@@ -22,7 +22,7 @@ from unshard.config import Task
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Server, TableId
 from unshard.core.task.pause import PauseKind, PauseState
-from unshard.errors.task import TaskAtWork
+from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded
 from unshard.units.full.lateindexes import MAKING_SECONDS, make_all

@@ -33,10 +33,8 @@ from unshard.adapters.meta.tasks.activeworkers import live_run_of
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
+from unshard.errors.meta import FencedOut, FinishedElsewhere, NoProgress, TaskPaused
 from unshard.errors.rows import Collision
-from unshard.errors.storage import FinishedElsewhere
-from unshard.errors.task import TaskPaused
-from unshard.errors.window import FencedOut, NoProgress
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockFacts
 from unshard.units.relay.tasksource import LiveSource

@@ -25,8 +25,8 @@ from unshard.core.stages import evaluate
 from unshard.core.task.fullstages import FullMode, FullStage, FullStep, source_stages
 from unshard.core.task.pause import PauseKind, PauseState
 from unshard.core.task.state import Phase
-from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut, StorageLeftOut
-from unshard.errors.task import TaskPaused
+from unshard.errors.checks import EngineReplaced, IndexesLeftOut, StorageLeftOut
+from unshard.errors.meta import TaskPaused
 from unshard.units.begun import begun_in
 from unshard.units.checks.backups import refuse_older
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed

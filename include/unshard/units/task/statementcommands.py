@@ -30,7 +30,7 @@ from unshard.errors.commands import (
 )
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ReplacementRefused
-from unshard.errors.window import NotInSync
+from unshard.errors.meta import NotInSync
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.ddl.scene import LockFacts, Scene

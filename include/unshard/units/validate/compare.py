@@ -30,7 +30,7 @@ from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
 from unshard.core.validate.joinedrows import compared_rows
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind, Rows, explain
-from unshard.errors.validate import PacketTooSmall
+from unshard.errors.rows import PacketTooSmall
 
 LEAF_ROWS = 4_000
 """Rows of target and shards together that are fetched instead of halved again."""

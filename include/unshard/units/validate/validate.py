@@ -26,8 +26,7 @@ from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
 from unshard.core.validate.targetcolumns import ALL_AS_THEY_ARE, TargetColumns, target_columns, without_columns
 from unshard.errors import UnshardError
-from unshard.errors.rows import NoTargetTable
-from unshard.errors.validate import NothingInCommon, NothingToValidate
+from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.validate.compare import (
     ComparedTable,

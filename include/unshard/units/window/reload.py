@@ -64,14 +64,14 @@ from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.alike import structure_differences
 from unshard.core.task.state import Phase
-from unshard.errors.reload import (
+from unshard.errors.commands import (
     ReloadColumnUnfit,
     ReloadImpossible,
     ReloadMustWait,
     ReloadShardUnknown,
     ReloadStructureAhead,
 )
-from unshard.errors.window import NotInSync
+from unshard.errors.meta import NotInSync
 from unshard.units.full.targets import by_filled_keys, reshaped_by
 from unshard.units.rows.conversion import Conversion, conversion, conversion_by_ids, convert
 from unshard.units.rows.joined import joined_rows

@@ -39,9 +39,9 @@ from unshard.core.window.rules import Revision, digest_of, revise, routing_of
 from unshard.errors import UnshardError
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import LoadCollision
+from unshard.errors.meta import RulesSpoilRows, RulesWait
 from unshard.errors.rows import RowRefused
 from unshard.errors.rules import RowFilterFailed, RowsFiltered
-from unshard.errors.task import RulesSpoilRows, RulesWait
 from unshard.units.full.discover import find_shards
 from unshard.units.full.dump import dump_again
 from unshard.units.full.joins import join_targets

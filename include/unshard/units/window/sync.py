@@ -55,12 +55,11 @@ from unshard.core.window.stages import (
 )
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
 from unshard.errors import UnshardError
-from unshard.errors.joinedrows import JoinChanged
+from unshard.errors.checks import EngineKept
+from unshard.errors.join import JoinChanged
+from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
-from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
-from unshard.errors.targetchecks import EngineKept
-from unshard.errors.window import NotInSync
 from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce

@@ -43,6 +43,7 @@ from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Contradiction, Disposition
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused
 from unshard.errors import UnshardError
+from unshard.errors.meta import SparkTaskCrashed
 from unshard.errors.rows import (
     ColumnCountDiffers,
     ColumnTypeDiffers,
@@ -50,7 +51,6 @@ from unshard.errors.rows import (
     RowsContradict,
     UnsupportedColumn,
 )
-from unshard.errors.storage import SparkTaskCrashed
 from unshard.units.rows.apply import changes_of, shown_key
 from unshard.units.rows.changes import Origin, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion

@@ -11,7 +11,7 @@ from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.tasks.actions import record
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.task.pause import PauseKind, PauseState
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 
 PAUSE = tables.pause
 WHOLE_TASK = ""

@@ -21,8 +21,8 @@ from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import Refusal, SuspendedTarget
 from unshard.errors.foreignkeys import ConnectedTargetWaits
+from unshard.errors.meta import FencedOut
 from unshard.errors.rows import RowRefused
-from unshard.errors.window import FencedOut
 
 SUSPENDED_TARGET, FENCE, FENCE_STEP, HELD_ROWS = (
     tables.suspended_target,

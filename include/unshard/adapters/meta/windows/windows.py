@@ -55,8 +55,7 @@ from unshard.core.task.state import BegunWindow, SyncState, WindowTotals
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.errors.meta import UnknownSource
-from unshard.errors.window import FencedOut, NotBegun, WindowMismatch
+from unshard.errors.meta import FencedOut, NotBegun, UnknownSource, WindowMismatch
 
 WINDOW, CHECKPOINT, FENCE, SOURCE = tables.window, tables.checkpoint, tables.fence, tables.source
 COLLISION = tables.collision
