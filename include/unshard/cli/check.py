@@ -8,9 +8,8 @@ from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import environment_connections, load_task
-from unshard.core.checks.alike import summaries
-from unshard.core.checks.items import Item, Severity
-from unshard.core.numbers import amount
+from unshard.core.checks.items import Item, Severity, summaries
+from unshard.core.shown import amount
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import keep

@@ -4,7 +4,7 @@ from typing import Any
 
 from unshard.cli.console import Answer, error_document
 from unshard.config import Task
-from unshard.core.numbers import amount
+from unshard.core.shown import amount
 from unshard.units.checks.decoder import DecoderReport, Limits, check_decoder
 
 

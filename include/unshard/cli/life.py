@@ -9,7 +9,7 @@ from unshard.cli.console import Answer, Console
 from unshard.cli.stops import pause_document
 from unshard.config import load_task
 from unshard.core.shown import shell
-from unshard.core.task.pause import PauseKind
+from unshard.core.task.state import PauseKind
 from unshard.units.task import lifecycle
 from unshard.units.work import Work, open_work
 

@@ -10,18 +10,16 @@ from unshard.adapters.meta.tasks.actions import OperatorAction
 from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
 from unshard.config import Task, environment_connections, load_task
-from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lock import LockState, MemberState
 from unshard.core.ddl.lockcommands import Force
-from unshard.core.ddl.members import MemberState
 from unshard.core.model import Shard
-from unshard.core.numbers import amount, size
-from unshard.core.shown import shell
+from unshard.core.shown import amount, shell, size
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 from unshard.units.ddl.offers import as_text, barred, offers, with_another
 from unshard.units.ddl.scene import LockView
-from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import open_differences
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView

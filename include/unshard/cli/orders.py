@@ -16,7 +16,7 @@ from unshard.units.ddl.lockcommands import shard_named
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.scene import LockView, Scene
 from unshard.units.ddl.waysout import shown
-from unshard.units.window.shownstructure import trial_of
+from unshard.units.window.statementcontext import trial_of
 from unshard.units.work import Work, open_work
 
 

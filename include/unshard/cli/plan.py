@@ -13,7 +13,7 @@ from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
 from unshard.core.shown import shell
 from unshard.core.stages import Detail, Stage
-from unshard.core.window.stages import WindowStep
+from unshard.core.window.windowstages import WindowStep
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.lockcommands import one_line

@@ -15,14 +15,12 @@ from unshard.cli.stops import pause_document, suspended_document, suspended_line
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
-from unshard.core.numbers import amount, lasting, size
 from unshard.core.rows.writepath import Writing
-from unshard.core.shown import shell
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase
+from unshard.core.shown import amount, lasting, shell, size
+from unshard.core.task.state import PauseState, Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
-from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import open_differences
 from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from unshard.core.shown import shell
-from unshard.core.task.pause import PauseState
+from unshard.core.task.state import PauseState
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.units.ddl.lockcommands import one_line
 

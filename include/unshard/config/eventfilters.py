@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from unshard.config import checks
 from unshard.config.declare import Block, Key, Values
 from unshard.config.kinds import choice, text, texts, words
-from unshard.core.rules.eventfilter import DDL, DML, GROUPS, UNMATCHED, Action, EventRule, unknown_names
+from unshard.core.rules.filters import DDL, DML, GROUPS, UNMATCHED, Action, EventRule, unknown_names
 from unshard.core.rules.pattern import compile_pattern, compile_regex
 from unshard.errors.config import BadValue, MissingKey
 

@@ -15,7 +15,7 @@ from unshard.core.ddl.onetoone import Feeds
 from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules
 from unshard.core.model import Location, Verify
 from unshard.core.rows.rowerrors import RowErrors
-from unshard.core.rules.eventfilter import EventRule
+from unshard.core.rules.filters import EventRule
 from unshard.core.rules.routing import Routing
 from unshard.core.rules.shardrows import DropShardRows
 from unshard.core.window.pace import WindowLimits

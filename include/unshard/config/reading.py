@@ -38,13 +38,11 @@ from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
-from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
 from unshard.core.rules.columnmapping import MappingRule
-from unshard.core.rules.eventfilter import EventFilter, EventRule
-from unshard.core.rules.expressionfilter import RowFilter
 from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
+from unshard.core.rules.filters import EventFilter, EventRule, RowFilter
 from unshard.core.rules.pattern import compile_pattern
-from unshard.core.rules.routing import RouteRule, Routing, compile_rule
+from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing, compile_rule, compile_tables
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import (
     BadValue,

@@ -4,7 +4,7 @@ from unshard.config import checks
 from unshard.config.declare import Block, Key, Values
 from unshard.config.kinds import text
 from unshard.core.model import TableId
-from unshard.core.rules.expressionfilter import RowFilter, unfit_expression
+from unshard.core.rules.filters import RowFilter, unfit_expression
 from unshard.errors.config import KeysExclude, MissingKey
 
 KINDS = ("insert-value-expr", "update-old-value-expr", "update-new-value-expr", "delete-value-expr")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from unshard.core.ddl.textdifference import Word, compared
+from unshard.core.shown import Word, compared
 
 
 class Piece(NamedTuple):

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.locks.statementcommands import CommandRecord
     from unshard.adapters.meta.tasks.actions import OperatorAction
     from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
-    from unshard.core.rows.collision import RecordedCollision
-    from unshard.core.rows.rowerrors import RowError
+    from unshard.core.rows.rowerrors import RecordedCollision, RowError
     from unshard.core.task.lag import Lag
-    from unshard.core.task.pause import PauseState
+    from unshard.core.task.state import PauseState
     from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.ddl.differences import DifferenceView
     from unshard.units.ddl.scene import LockFacts, LockView
@@ -218,7 +217,7 @@ class TaskFolder:
 
     def reading(self, task: Task) -> Reading:
         """Read the state of a task for its page."""
-        from unshard.units.task.opendifferences import open_differences
+        from unshard.units.task.optimistic import open_differences
         from unshard.units.task.status import remarks
 
         with _meta(task) as meta:

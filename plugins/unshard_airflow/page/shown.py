@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from unshard.core.numbers import lasting
+from unshard.core.shown import lasting
 from unshard_airflow.masking import refusal, statement
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -21,7 +21,7 @@ from tests.suite.portions import examples
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.waysout import Way
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.offers import Offer, barred, offers

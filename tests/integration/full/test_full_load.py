@@ -32,8 +32,7 @@ from unshard.units.full.dump import dump
 from unshard.units.full.lateindexes import postpone_indexes
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.limits import LIMITS, Limits
-from unshard.units.work import Work, open_work
+from unshard.units.work import LIMITS, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 

@@ -16,7 +16,7 @@ from unshard.adapters.meta.load.chunks import Chunks
 from unshard.adapters.target.chunk import progress
 from unshard.cli import main
 from unshard.config import load_task
-from unshard.core.rows.collision import CollisionState, Found, RecordedCollision
+from unshard.core.rows.rowerrors import CollisionState, Found, RecordedCollision
 from unshard.core.task.state import ChunkState, Phase
 from unshard.errors.full import LoadCollision
 from unshard.errors.rows import Collision

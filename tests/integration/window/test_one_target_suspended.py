@@ -17,12 +17,12 @@ from unshard.adapters.meta.windows.suspended import SuspendedTargets
 from unshard.adapters.meta.windows.windows import Windows
 from unshard.adapters.target import steps
 from unshard.cli import main
-from unshard.core.rows.collision import CollisionState
+from unshard.core.rows.rowerrors import CollisionState
 from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
-from unshard.units.limits import Limits
 from unshard.units.task.run import run
-from unshard.units.window import spark, suspension, sync, tasks
+from unshard.units.window import slices, suspension, sync, tasks
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -270,7 +270,7 @@ def test_a_target_that_is_altered_while_a_window_fails_is_tried_again_at_once(pa
     pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(3)")
 
     def altered(*given: Any) -> tuple[tasks.Result, ...]:
-        results = spark.run_job(*given)
+        results = slices.run_job(*given)
         pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(20)")
         return results
 

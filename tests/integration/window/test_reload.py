@@ -21,10 +21,10 @@ from unshard.core.rows.reload import Reload
 from unshard.errors.base import ServerError, UnshardError
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
-from unshard.units.limits import Limits
 from unshard.units.window import reload
 from unshard.units.window.reload import reload_columns
 from unshard.units.window.sync import run_window
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

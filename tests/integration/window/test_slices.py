@@ -19,7 +19,7 @@ from unshard.adapters.target.steps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
 from unshard.core.rows.compaction import Collisions, Op
-from unshard.core.rules.eventfilter import Judged
+from unshard.core.rules.filters import Judged
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut

@@ -23,13 +23,11 @@ from unshard.errors.meta import FencedOut, NotInSync
 from unshard.errors.rows import Collision, ColumnNotInTarget
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.execute import create_target
-from unshard.units.lazyspark import LazySpark
-from unshard.units.limits import Limits
 from unshard.units.relay import pull
-from unshard.units.window.spark import run_job
+from unshard.units.window.slices import run_job
 from unshard.units.window.sync import WindowReport, next_plan, run_window, window_job
 from unshard.units.window.tasks import PartReport
-from unshard.units.work import Work, open_work
+from unshard.units.work import LazySpark, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lock import LockState, MemberState
 from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
-from unshard.core.ddl.members import MemberState
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.waysout import Way
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused

@@ -9,10 +9,10 @@ from unshard.cli.locks import helping
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Retry, Skip, recorded
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.replacement import replacing
-from unshard.core.ddl.textdifference import differing_words
+from unshard.core.ddl.statementcommands import replacing
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import differing_words
 from unshard.core.sql.mode import ANSI_QUOTES
 from unshard.errors.locks import ReplacementRefused
 from unshard.units.ddl.scene import LockView

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 
 from tests.unit.join.paper import PaperTable, alter
+from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.join import decision
 from unshard.core.join.decision import (
     Change,
@@ -48,7 +49,6 @@ from unshard.core.join.tables import Definition
 from unshard.core.join.types import DecimalType, IntegerType, LabelType, TextType
 from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.mode import NAMES
 
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES")
@@ -460,8 +460,8 @@ def _value(literal: str) -> object:
 
 def _convert_row(row: Row, before: PaperTable, after: PaperTable, sql: str, shard: Shard, up: Upstream) -> None:
     """Do to one row what ALTER TABLE does."""
+    from unshard.core.ddl.sessioneffects import names_after
     from unshard.core.join.tables import table_of
-    from unshard.core.rows.lineage import names_after
 
     moved = names_after([c.name for c in before.columns if not c.generated], [ExecutedDdl(sql, STRICT)])
     old = dict(row)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from unshard.core.rows.compaction import Op
-from unshard.core.rows.inorder import RowImages, steps_of
+from unshard.core.rows.compaction import Op, RowImages, steps_of
 
 INSERT, DELETE, BEFORE, AFTER = Op
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.servervalues import filled_by_each
+from unshard.core.ddl.sessioneffects import ExecutedDdl, filled_by_each
 
 SPECS = [
     ("ADD c INT DEFAULT 5", []),

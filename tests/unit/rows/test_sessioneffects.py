@@ -2,11 +2,8 @@
 
 import pytest
 
-from unshard.core.ddl.statement import fingerprint
-from unshard.core.model import Column, TableSchema
-from unshard.core.relay.segment import Statement
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.sessioneffects import (
+from unshard.core.ddl.sessioneffects import (
+    ExecutedDdl,
     converted_in,
     elsewhere,
     fixed,
@@ -14,6 +11,9 @@ from unshard.core.rows.sessioneffects import (
     session_note,
     without_note,
 )
+from unshard.core.ddl.statement import fingerprint
+from unshard.core.model import Column, TableSchema
+from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.ways import USUAL, Way
+from unshard.core.ddl.waysout import USUAL, Conflict, Way, extension, is_same_change, ways_out
 from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.waysout import Conflict, extension, is_same_change, ways_out
 
 NOW, TARGET = datetime(2026, 1, 1, tzinfo=UTC), TableId("shop", "orders")
 START = "id int, a int"

@@ -2,9 +2,9 @@
 
 import pytest
 
+from unshard.core.ddl.sessioneffects import ExecutedDdl, filled_names
 from unshard.core.full.chunks import finds_alike
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.structures.alike import unfit_reasons
 from unshard.core.structures.filledkeys import as_filled, finding_index
 from unshard.core.structures.sharedkeys import SharedKey, may_share_key, shared_keys

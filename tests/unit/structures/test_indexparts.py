@@ -2,15 +2,15 @@
 
 import pytest
 
+from unshard.core.ddl.columnnames import with_names
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import with_names
 from unshard.core.rows.reload import unfit_column
 from unshard.core.structures.difference import differences
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed
 from unshard.core.structures.indexparts import index_parts
 from unshard.core.structures.sharedkeys import may_share_key, shared_keys
 from unshard.core.structures.uniquekeys import UniqueKey, conditions, unique_keys
-from unshard.core.validate.targetcolumns import without_columns
+from unshard.core.validate.comparedrows import without_columns
 
 TABLE = TableId("d", "t")
 TAGS = "(cast(json_extract(`doc`,_utf8mb4'$.`x') as unsigned array))"

@@ -7,16 +7,15 @@ import pytest
 
 from tests.unit.window.test_planning import NAMED, SIZE, T1, T2, TARGET, at, ddl, entry, held, plan, rows, state
 from unshard.core.ddl.lock import DdlLock, LockState, decide
+from unshard.core.ddl.lockstages import lock_stages
 from unshard.core.ddl.queue import ShardState
-from unshard.core.ddl.stages import lock_stages
 from unshard.core.model import Shard
 from unshard.core.stages import evaluate
 from unshard.core.task.fullstages import FullMode, last_stage, source_stages
 from unshard.core.task.state import Phase
-from unshard.core.window.explain import LockHold, Surroundings, explain
 from unshard.core.window.plan import Contradiction, Plan
-from unshard.core.window.stages import Attempt, Done, following
 from unshard.core.window.suspension import TargetRefused
+from unshard.core.window.windowstages import Attempt, Done, LockHold, Surroundings, explain, following
 from unshard.errors.rows import NoTargetTable
 
 WINDOW = plan([rows(0, T1)], [state(T1)])

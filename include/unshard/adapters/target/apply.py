@@ -38,7 +38,7 @@ from unshard.adapters.target.retrying import in_sessions, repeated
 from unshard.adapters.target.session import Writer
 from unshard.adapters.target.steps import Bounds, Step, StepKind, bounds_of
 from unshard.core.model import TableId
-from unshard.core.rows.collision import Found
+from unshard.core.rows.rowerrors import Found
 from unshard.errors.meta import FenceMissing
 from unshard.errors.rows import Collision, RowsMissing, WriteRefused
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing

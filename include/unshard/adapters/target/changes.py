@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from unshard.adapters.target.destination import Destination, Mode
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import Clash
 from unshard.core.structures.uniquekeys import UniqueKey
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.sending.load import load_rendered
 from unshard.core.model import Shard
-from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.structures.uniquekeys import UniqueKey, alike, conditions
 from unshard.errors.rows import Collision
 

@@ -4,7 +4,7 @@ The load defers a row if another row of its shard has its value of a second uniq
 defers a row if not all its values are known and the target does not have it. In both cases the binlog must contain a
 change of the row before the end of safe mode: the whole row or its DELETE. Until then the row is in `deferred_row`.
 Both the entry and its deletion are in the transaction that writes the rows. A row that is still there after the end of
-safe mode is an error (units/window/deferredrows.py).
+safe mode is an error (units/window/sync.py).
 """
 
 from collections.abc import Iterable, Sequence

@@ -58,9 +58,8 @@ from unshard.adapters.target.sending.load import load_rendered
 from unshard.adapters.target.sending.statements import run_statement
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.core.model import TableId
-from unshard.core.rows.collision import Found
-from unshard.core.rows.compaction import Collisions
-from unshard.core.rows.inorder import RowStepKind
+from unshard.core.rows.compaction import Collisions, RowStepKind
+from unshard.core.rows.rowerrors import Found
 from unshard.core.sql.literals import literal, stored
 from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.uniquekeys import unique_keys

@@ -13,7 +13,7 @@ from itertools import pairwise
 from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
 from unshard.core.ddl.statement import Ddl, DdlKind
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rules.eventfilter import Event
+from unshard.core.rules.filters import Event
 from unshard.core.sql.integers import BITS
 from unshard.core.sql.tokens import MARIADB, tokenize
 

@@ -72,7 +72,7 @@ class QueueEntry:
     whole: WholeChange = WholeChange.NONE
     is_unnamed: bool = False
     """The structures after it lack the target's names of columns, which follow from `replacement`
-    (core.rows.columnnames); the next window of its source adds them."""
+    (core.ddl.columnnames); the next window of its source adds them."""
 
 
 @dataclass(frozen=True, slots=True)

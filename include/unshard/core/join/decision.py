@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.join.difference import (
     AddCheck,
     ChangeColumn,
@@ -45,7 +46,6 @@ from unshard.core.join.group import (
 from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions
 from unshard.core.join.types import LabelType, TextType, join_types
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.charsets import common_charset
 from unshard.core.structures.createparts import PartKind, create_parts
 from unshard.errors.ddl import DdlUnreadable

@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
+from unshard.core.ddl.sessioneffects import ExecutedDdl, added_columns, converted_in, names_after, specs_of_alter
 from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.tables import (
     NULL,
@@ -50,9 +51,6 @@ from unshard.core.join.tables import (
 )
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
-from unshard.core.rows.servervalues import added_columns
-from unshard.core.rows.sessioneffects import converted_in
 from unshard.core.sql.mode import STRICT
 
 

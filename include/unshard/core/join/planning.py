@@ -32,6 +32,7 @@ from itertools import takewhile
 
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.sessioneffects import ExecutedDdl, fixed
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import (
     Change,
@@ -74,7 +75,7 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
-from unshard.core.join.stages import (
+from unshard.core.join.joinstages import (
     Following,
     JoinStage,
     JoinStep,
@@ -89,8 +90,6 @@ from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
 from unshard.core.join.waiting import decide_back, decide_new, decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.sessioneffects import fixed
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard

@@ -15,13 +15,13 @@ left out, and the column is read again.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from unshard.core.ddl.sessioneffects import names_after
 from unshard.core.join.decision import Change, Decided, Decision, decide, decide_group
 from unshard.core.join.difference import Target
 from unshard.core.join.group import Group, Member, Reload, ReloadReason, conversions, joined_by
 from unshard.core.join.tables import Definition, join_definitions, table_of
 from unshard.core.join.types import meets
 from unshard.core.model import Shard, TableSchema
-from unshard.core.rows.lineage import names_after
 from unshard.core.sql.mode import STRICT
 
 Queues = Mapping[Shard, Sequence[Change]]

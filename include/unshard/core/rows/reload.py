@@ -136,9 +136,11 @@ def filled_columns(lock: DdlLock) -> tuple[str, ...]:
     is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
     if is_not_executed or not (lock.is_forced or any(map(MAY_FILL.search, texts))):
         return ()
-    from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
-    from unshard.core.rows.servervalues import filled_by_each
-    from unshard.core.rows.sessioneffects import noted_columns
+    from unshard.core.ddl.sessioneffects import (
+        ExecutedDdl,  # these bring the tokenizer
+        filled_by_each,
+        noted_columns,
+    )
 
     statement = lock.entry.statement
     explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))

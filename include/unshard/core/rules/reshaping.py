@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rules.columnmapping import Mapped, expression, fitted
-from unshard.core.rules.eventfilter import Judged
-from unshard.core.rules.expressionfilter import RowFilter
-from unshard.core.rules.extractedvalues import constants_of, with_constants
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.mappedkeys import compared
+from unshard.core.rules.columnmapping import Mapped, compared, expression, fitted
+from unshard.core.rules.extractors import Extracted, constants_of, with_constants
+from unshard.core.rules.filters import Judged, RowFilter
 from unshard.core.sql.keyrange import KeyRange, condition, stored
 from unshard.core.sql.literals import literal
 from unshard.core.sql.quoting import identifier, qualified
@@ -103,7 +100,7 @@ class Seen:
 
 
 def named(table: TableId, structure: TableSchema) -> Seen:
-    """Return the rows of a shard with the target's names of its columns (core.rows.columnnames)."""
+    """Return the rows of a shard with the target's names of its columns (core.ddl.columnnames)."""
     columns = (f"{identifier(each.own_name or each.name)} AS {identifier(each.name)}" for each in structure.columns)
     return Seen(structure, f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.numbers import lasting
+from unshard.core.shown import lasting
 
 
 @dataclass(frozen=True, slots=True)

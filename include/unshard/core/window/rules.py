@@ -23,12 +23,10 @@ from unshard.core.codec import dumps
 from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import TableId, TableSchema
-from unshard.core.rules.blockallowlist import BlockAllowList
 from unshard.core.rules.columnmapping import Mapped, MappingRule
-from unshard.core.rules.eventfilter import EventFilter, EventRule
-from unshard.core.rules.expressionfilter import RowFilter
+from unshard.core.rules.filters import EventFilter, EventRule, RowFilter
 from unshard.core.rules.reshaping import Reshaping
-from unshard.core.rules.routing import RouteRule, Routing
+from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
 """Checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, serverstate, structures, upstream
+from unshard.adapters import condition as conditions
+from unshard.adapters import foreignkeys, mysql, serverstate, structures, upstream
 from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.serverstate import account
-from unshard.adapters.tablerows import try_select
-from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
+from unshard.adapters.tablerows import try_select, value_range
+from unshard.config import Connections, Consistency, Instance, Task, TaskMode, resolve
 from unshard.core.checks import grants
 from unshard.core.checks.items import (
     Item,
@@ -21,13 +22,15 @@ from unshard.core.checks.items import (
     kept_for,
     problem,
     retention_problems,
+    shortened,
     under_way,
     verdict,
     version_problems,
 )
-from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
-from unshard.core.sql.literals import is_known
-from unshard.core.structures.foreignkeys import ForeignKey
+from unshard.core.model import TRANSACTIONAL, Server, Shard, TableId, TableSchema
+from unshard.core.rules.columnmapping import Mapped, PartitionId, overlaps
+from unshard.core.sql.literals import INTEGERS, is_known
+from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
@@ -36,7 +39,10 @@ from unshard.errors.checks import (
     BinlogSettingWrong,
     ConnectionsScarce,
     FlavorWrong,
+    ForeignKeysLeft,
+    ImageUnderCondition,
     KeylessTable,
+    KeylessUnderCondition,
     NoTablesYet,
     NotTransactional,
     PrivilegesMissing,
@@ -47,14 +53,162 @@ from unshard.errors.checks import (
     StartWithin,
 )
 from unshard.errors.config import StartUnset
-from unshard.errors.full import TransactionsPrepared
+from unshard.errors.foreignkeys import ForeignKeyLacking, ForeignKeyNotOfShards, ForeignKeysCascade
+from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
+from unshard.errors.rules import MappedIdsTooLarge, MappingOverlap
 from unshard.errors.source import UnknownColumnType
-from unshard.units.checks.condition import dump_condition
-from unshard.units.checks.foreignkeys import problems_of_source
-from unshard.units.checks.mapping import mapped_ids
 from unshard.units.full.discover import Found, find_shards
-from unshard.units.relay.failover import locate
+from unshard.units.relay.pull import locate
+
+LACKING = ("MINIMAL", "NOBLOB")
+"""Row images that cannot produce a row that the target lacks."""
+Schemas = Mapping[TableId, TableSchema]
+
+
+def dump_condition(
+    instance: Instance, mode: TaskMode, connection: Connection, schemas: Schemas, image: str
+) -> list[Item]:
+    """Check the condition on one table of each structure; changes the session of the connection."""
+    dump, source = instance.dump, instance.source.id
+    if not dump.where:
+        return []
+    errors = [*_refused(instance, connection, schemas)]
+    if mode.syncs:
+        errors += _not_applied(instance, schemas, image)
+    fine = f"rows are dumped where {dump.where}" if schemas else ""
+    return verdict("dump_condition", f"source {source}", errors, fine)
+
+
+def _refused(instance: Instance, connection: Connection, schemas: Schemas) -> Iterator[UnshardError]:
+    dump, tables = instance.dump, dict[str, TableId]()
+    for table, schema in schemas.items():
+        tables.setdefault(schema.shape, table)
+    conditions.prepare(connection)
+    for table in tables.values():
+        if message := conditions.refusal(connection, table, dump.where):
+            yield ConditionRefused(str(Shard(instance.source.id, table)), dump.where, dump.where_place, message)
+
+
+def _not_applied(instance: Instance, schemas: Schemas, image: str) -> Iterator[UnshardError]:
+    where, source = instance.dump.where, instance.source.id
+    keyless = [str(Shard(source, table)) for table, schema in schemas.items() if not schema.key]
+    if keyless:
+        yield KeylessUnderCondition(shortened(keyless), where)
+    if image.upper() in LACKING:
+        yield ImageUnderCondition(source, image, where)
+
+
+# --- check that column mappings fit the shards' ids, and give different ids to the shards of a target
+
+
+def mapped_ids(instance: Instance, connection: Connection, schemas: Mapping[TableId, TableSchema]) -> list[Item]:
+    """Check that the ids of a source's shards leave free the bits that its mappings need."""
+    if not instance.routing.mappings:
+        return []
+    mapped = [
+        (table, each)
+        for table in schemas
+        for each in instance.routing.reshaping(table).mapped
+        if isinstance(each.change, PartitionId)
+    ]
+    asked = [(table, each) for table, each in mapped if _is_asked(schemas[table], each)]
+    errors = list(_ids_too_large(connection, instance.source.id, asked))
+    fine = "all ids fit into their bits"
+    if len(asked) < len(mapped):
+        fine = f"the ids of {len(asked)} of {len(mapped)} columns fit into their bits; the others have no index"
+    return verdict("column_mapping", f"source {instance.source.id}", errors, fine if asked else "")
+
+
+def mapped_apart(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]) -> list[Item]:
+    """Check that column mappings give different ids to all shards of a target."""
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        mapped = {shard: task.instance(shard.source).routing.reshaping(shard.table).mapped for shard in shards}
+        if any(mapped.values()):
+            found = overlaps({str(shard): (schema, mapped[shard]) for shard, schema in shards.items()})
+            errors = [MappingOverlap(str(target), name, o.first, o.second, o.start) for name, o in found.items()]
+            items += verdict("column_mapping", f"target {target}", errors, f"{len(shards)} shards are kept apart")
+    return items
+
+
+def _ids_too_large(
+    connection: Connection, source: str, asked: Sequence[tuple[TableId, Mapped]]
+) -> Iterator[UnshardError]:
+    for table, each in asked:
+        assert isinstance(each.change, PartitionId)
+        ids = value_range(connection, table, each.source)
+        if ids is not None and (ids[0] < 0 or ids[1] >> each.change.free):
+            shard = str(Shard(source, table))
+            yield MappedIdsTooLarge(shard, each.source, *ids, each.change.free, each.rule)
+
+
+def _is_asked(schema: TableSchema, mapped: Mapped) -> bool:
+    """Whether the column is first in an index: otherwise the shard would be read in full."""
+    column = next((c for c in schema.columns if c.name.lower() == mapped.source.lower()), None)
+    firsts = {index.columns[0].lower() for index in schema.indexes}
+    return column is not None and column.data_type in INTEGERS and mapped.source.lower() in firsts
+
+
+# --- checks of foreign keys: of the shards, and of a target that enforces its own. Runs in the driver
+
+
+ITEM = "table_schema"
+
+
+def problems_of_source(
+    source: str, keys: Sequence[ForeignKey], *, are_checked: bool, are_logged: bool
+) -> list[UnshardError]:
+    """Return the warnings about the foreign keys of a source's shards; `are_logged`: the binlog has their changes."""
+    found: list[UnshardError] = []
+    if keys and not are_checked:
+        tables = sorted({key.child for key in keys})
+        found.append(ForeignKeysLeft(source, shortened([str(table) for table in tables])))
+    if not are_logged and (cascades := [str(key) for key in keys if key.cascades]):
+        found.append(ForeignKeysCascade(source, shortened(cascades)))
+    return found
+
+
+def foreign_key_items(
+    task: Task,
+    connections: Connections,
+    groups: Mapping[TableId, Collection[Shard]],
+    keys: Mapping[str, Sequence[ForeignKey]],
+) -> list[Item]:
+    """Compare the foreign keys of the target with those of the shards; `keys` has the latter for each source."""
+    if not task.checks_foreign_keys or not groups:
+        return []
+    with closing(mysql.connect(resolve(task.target, connections), "target")) as connection:
+        present = foreignkeys.read_foreign_keys(connection, groups)
+        existing = structures.read_schemas(connection, sorted(groups)).keys()
+    items: list[Item] = []
+    for source, found in keys.items():
+        made, left = routed(found, task.instance(source).routing.target_of)
+        lacking = [*left, *without_like([key for key in made if key.child in existing], present)]
+        if lacking:
+            error = ForeignKeyLacking(source, shortened([str(key) for key in lacking]))
+            items.append(problem(ITEM, f"source {source}", error, Severity.WARNING))
+    return [*items, *_not_of_shards(task, groups, keys, present)]
+
+
+def _not_of_shards(
+    task: Task,
+    groups: Mapping[TableId, Collection[Shard]],
+    keys: Mapping[str, Sequence[ForeignKey]],
+    present: Sequence[ForeignKey],
+) -> Iterator[Item]:
+    """Yield the foreign keys between targets that a shard does not have: the order of its rows may violate them."""
+    for key in present:
+        for shard in groups.get(key.child, ()) if key.parent in groups else ():
+            own = [each for each in keys.get(shard.source, ()) if each.child == shard.table]
+            if without_like([key], routed(own, task.instance(shard.source).routing.target_of)[0]):
+                error = ForeignKeyNotOfShards(str(key.child), str(key), str(shard))
+                yield problem("target_tables", f"target {key.child}", error)
+                break
+
+
+# --- checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver
+
 
 REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")
 EXTRA_CONNECTIONS = 3

@@ -1,4 +1,4 @@
-"""Give structures of shards the target's names of columns, after an operator's decision (core.rows.columnnames).
+"""Give structures of shards the target's names of columns, after an operator's decision (core.ddl.columnnames).
 
 It is the first step of planning a window, when no window of the source is open. Runs in the driver.
 """
@@ -7,9 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from unshard.core.ddl.columnnames import UnnamedShard, named
 from unshard.core.model import TableSchema
-from unshard.core.rows.columnnames import named
-from unshard.core.rows.unnamed import UnnamedShard
 
 log = logging.getLogger(__name__)
 

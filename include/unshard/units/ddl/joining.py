@@ -31,9 +31,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.lockstages import named
 from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups, is_alone
-from unshard.core.ddl.stages import named
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
@@ -45,6 +45,13 @@ from unshard.core.join.joined import (
     OpenChange,
     with_reloaded,
 )
+from unshard.core.join.joinstages import (
+    ColumnsOfShard,
+    Following,
+    JoinStage,
+    JoinStep,
+    TargetChange,
+)
 from unshard.core.join.planning import (
     JoinPlan,
     JoinScene,
@@ -55,13 +62,6 @@ from unshard.core.join.planning import (
     is_quiet,
     needed_states,
     plan_join,
-)
-from unshard.core.join.stages import (
-    ColumnsOfShard,
-    Following,
-    JoinStage,
-    JoinStep,
-    TargetChange,
 )
 from unshard.core.join.start import begun_at, begun_names, unjoined_columns
 from unshard.core.join.statements import AlterPart, alter_parts, has_same_effect, leads_to, single_parts, taken_names

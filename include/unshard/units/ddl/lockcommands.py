@@ -42,7 +42,7 @@ from unshard.units.ddl.lockstore import Store
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
-    from unshard.core.rows.waysout import Conflict
+    from unshard.core.ddl.waysout import Conflict
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def _same_changes(case: _Case) -> list[QueueEntry]:
     conflict = None if case.lock.is_begun else case.conflict
     if conflict is None:
         return []
-    from unshard.core.rows.waysout import is_same_change  # brings the tokenizer
+    from unshard.core.ddl.waysout import is_same_change  # brings the tokenizer
 
     found = (state for state in conflict.members if state.shard in _with_another(case.view))
     return [state.queue[0] for state in found if is_same_change(conflict, state)]
@@ -278,7 +278,7 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
 
 def _stated(made: QueueEntry) -> list[str]:
     """Return the effect of a CREATE TABLE in place of a DDL of unknown effect."""
-    from unshard.core.ddl.replacement import CREATE  # brings the tokenizer
+    from unshard.core.ddl.statementcommands import CREATE  # brings the tokenizer
 
     if made.is_alone or not any(map(CREATE.match, made.replacement)):
         return []
@@ -329,8 +329,10 @@ def _decide(case: _Case, verdict: OperatorDecision, statements: tuple[str, ...],
 
 
 def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueEntry:
-    from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
-    from unshard.core.rows.sessioneffects import without_note
+    from unshard.core.ddl.sessioneffects import without_note
+    from unshard.core.ddl.statementcommands import (
+        replacing,  # brings the tokenizer, which the other commands do not need
+    )
 
     tables = [state.shard.table for state in case.members]
     is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))
@@ -351,7 +353,7 @@ def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
     """Return the columns whose name in the target changes if statements count as a shard's DDL; empty if none does."""
     if not (entry.before and entry.after):
         return ""
-    from unshard.core.rows.columnnames import named_as  # brings the tokenizer
+    from unshard.core.ddl.columnnames import named_as  # brings the tokenizer
 
     schemas = case.meta.structures.get({entry.before, entry.after})
     return named_as(entry, counted, schemas[entry.before], schemas[entry.after])

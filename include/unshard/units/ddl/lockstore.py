@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.shardgroup import Admission
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Checkpoint, SourceState

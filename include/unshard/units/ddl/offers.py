@@ -1,6 +1,6 @@
 """The ways out of a conflict as commands, for the command line, the page and the messages of Airflow tasks.
 
-Only ways are offered that lead the rows of all shards into the target (core.rows.waysout). Each of the other usual ways
+Only ways are offered that lead the rows of all shards into the target (core.ddl.waysout). Each of the other usual ways
 has a reason.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.waysout import Way
 from unshard.core.model import Shard
 from unshard.core.shown import shell
 from unshard.units.ddl.lockcommands import one_line, shard_argument

@@ -48,7 +48,7 @@ from unshard.core.ddl.renaming import net_renames
 from unshard.core.ddl.statement import Ddl, DdlKind, read, retarget
 from unshard.core.model import TableId, TableSchema, shape_of
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.eventfilter import Action, Event
+from unshard.core.rules.filters import Action, Event
 from unshard.core.structures.alike import structure_differences
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused

@@ -6,16 +6,24 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
-from unshard.core.ddl.lock import DdlLock, LockDecision, LockState, Outcome, PendingSkips, decide
-from unshard.core.ddl.members import MemberState, members_of
+from unshard.core.ddl.lock import (
+    DdlLock,
+    LockDecision,
+    LockState,
+    MemberState,
+    Outcome,
+    PendingSkips,
+    decide,
+    members_of,
+)
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import groups
-from unshard.core.ddl.textdifference import differing_words
-from unshard.core.ddl.ways import USUAL, Way
+from unshard.core.ddl.waysout import USUAL, Way
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.reload import filled_columns, own_values
+from unshard.core.shown import differing_words
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.units.ddl.lockstore import StoreReader

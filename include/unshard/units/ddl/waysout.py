@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from unshard.core.ddl.lock import DdlLock, LockDecision, LockState
 from unshard.core.ddl.shardgroup import chain
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.waysout import Way
 from unshard.units.ddl.scene import LockView, Scene
 
 if TYPE_CHECKING:
-    from unshard.core.rows.waysout import Conflict
+    from unshard.core.ddl.waysout import Conflict
 
 
 def shown(scene: Scene, lock: DdlLock) -> LockView:
@@ -30,7 +30,7 @@ def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflic
     """Return the conflict of a lock with the structures of its group; None if it has none."""
     if not decision.conflicts:
         return None
-    from unshard.core.rows import waysout  # brings the tokenizer
+    from unshard.core.ddl import waysout
 
     members = waysout.concerned(scene.members(lock.target))
     present = scene.structure_of(lock)
@@ -53,7 +53,7 @@ def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[s
     new = next((state for state in group if state.shard in decision.ready), None)
     if new is None or not new.queue[0].is_alone or not new.queue[0].after:
         return {}
-    from unshard.core.rows.newplace import place  # brings the tokenizer
+    from unshard.core.ddl.waysout import place  # brings the tokenizer
 
     entry, present = new.queue[0], scene.structure_of(lock)
     # Each shard is at the structure before its first queued DDL, and the target has its columns.

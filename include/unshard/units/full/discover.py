@@ -24,7 +24,7 @@ from unshard.core.ddl.online import (
     names_word,
 )
 from unshard.core.model import TableId
-from unshard.core.rules.unmatched import idle_rules
+from unshard.core.rules.routing import idle_rules
 from unshard.errors import UnshardError
 from unshard.errors.config import RouteAmbiguous
 

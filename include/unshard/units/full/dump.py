@@ -6,7 +6,7 @@ writes files with its own names: if two executors read one chunk, only the execu
 
 Tables with a key are read in chunks at different moments, and the binlog from P0 on repairs the differences. For tables
 with several unique keys that works only where the load can leave rows to the binlog (`_leaves_rows`,
-units/full/deferredrows.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair,
+units/full/loadchunks.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair,
 for example because its target has another key; a table with several unique keys that one chunk holds; every table of a
 task that ends with the load or asks for snapshots. The location of that snapshot is stored in the file and becomes the
 shard's `start` before the source's phase is `dumped`.
@@ -42,9 +42,8 @@ from unshard.core.rows.writepath import LoadData
 from unshard.core.task.state import Chunk, ChunkState, Phase
 from unshard.errors.full import ConditionChanged, DumpLeft, NoSnapshot, StructureChanged
 from unshard.units.full.dumpchunks import DumpJob, Piece, dump_piece, origin_of, plan_bounds
-from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.snapshot import present_schemas, retake_snapshot
-from unshard.units.full.targets import by_filled_keys, reshaped_by
+from unshard.units.full.targets import by_filled_keys, reshaped_by, without_refused_indexes
 from unshard.units.rows.joined import joined_rows
 from unshard.units.work import Work
 

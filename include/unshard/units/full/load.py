@@ -24,8 +24,7 @@ from unshard.adapters.meta.tasks.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.core import codec
 from unshard.core.model import Location
-from unshard.core.rows.collision import Found
-from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.rows.rowerrors import Found, RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded

@@ -53,7 +53,7 @@ from unshard.binlog.transactions import QueryKind, classify
 from unshard.core.model import Location, Server, TableId
 from unshard.core.relay.chain import POSITIONS
 from unshard.core.relay.gtidset import has_gtid
-from unshard.core.relay.transactioncontent import RowImages, TransactionContent, difference
+from unshard.core.relay.segment import RowImages, TransactionContent, difference
 from unshard.errors.relay import FailoverDiverged, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 

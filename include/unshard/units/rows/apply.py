@@ -16,13 +16,22 @@ from unshard.adapters.target.changes import Selected
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.rendering.lines import rows_of
 from unshard.core.model import Column, TableSchema
-from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
 from unshard.core.rows.compaction import Collisions, Write, actions
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
-from unshard.units.rows import sortkeys
-from unshard.units.rows.changes import counted_lines, equal_to_previous, is_ascending, is_tracked
-from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
+from unshard.units.rows import shuffle
+from unshard.units.rows.changes import (
+    NONE,
+    counted_lines,
+    equal_to_previous,
+    in_shard,
+    is_ascending,
+    is_tracked,
+    net_lines,
+    origins,
+    without_shard,
+)
 from unshard.units.rows.partialrows import PATCH, folded, has_patches, split
 from unshard.units.rows.windowjob import WindowJob
 
@@ -61,7 +70,7 @@ class Keys(Sequence[tuple[bytes, ...]]):
 
     def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | Keys":
         if isinstance(place, int):
-            return sortkeys.decode(self.columns, self.encoded[place].as_py())
+            return shuffle.decode(self.columns, self.encoded[place].as_py())
         first, last, _ = place.indices(len(self))
         return Keys(self.columns, self.encoded.slice(first, last - first))
 
@@ -84,7 +93,7 @@ class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
     def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | OptionalKeys | None":
         if isinstance(place, int):
             key = self._encoded[place].as_py()
-            return None if key is None else sortkeys.decode(self._columns, key)
+            return None if key is None else shuffle.decode(self._columns, key)
         first, last, _ = place.indices(len(self))
         return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
 
@@ -336,7 +345,7 @@ def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int
     owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
     key, schema = runs["key"][second].as_py(), job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
-    condition = any_of(columns, [sortkeys.decode(columns, key)])
+    condition = any_of(columns, [shuffle.decode(columns, key)])
     return Clash(job.targets[target], shown_key(job, target, key), condition, shard, owner)
 
 
@@ -349,7 +358,7 @@ def shown_key(job: WindowJob, target: int, key: bytes) -> str:
     """Return a key as messages show it."""
     schema = job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
-    values = sortkeys.decode(columns, key)
+    values = shuffle.decode(columns, key)
     pairs = zip(columns, values, strict=True)
     return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
 

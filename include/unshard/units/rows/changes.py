@@ -3,22 +3,143 @@
 The rule is in `core/rows/compaction`; this module applies it to columns. Every executor compacts its decoded changes
 before it sends them. The applier of a target compacts again the runs that it receives. One schema of runs serves every
 table: the differences between tables are inside `key` and `line`.
+
+Which row of the target each row of a window was before the window, so that it keeps the values of own columns.
+
+Runs in executors. Own columns are columns that only the target has (core/structures/filledkeys.py). Their values belong
+to a row for as long as it exists: an UPDATE keeps them, also if it changes the key; a row that is deleted and inserted
+again is a new row. So the runs of such targets have a column more, `base`: the name that the row had before the run,
+null if the row is new. The name is the encoded key, or the whole line in a table without a key.
+
+Remove row changes that the task's filters exclude, by kind or by expressions that the target evaluates.
+
+Runs in executors. Both images of an UPDATE are removed or kept together. If a batch ends between them, the first is
+kept for the next batch.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rendering.lines import rows_of
 from unshard.adapters.target.sending.load import blank_rows
+from unshard.core.ddl.columnnames import as_own
+from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.compaction import Op
-from unshard.units.rows import sortkeys
+from unshard.core.rules.filters import Action, RowFilter
+from unshard.core.rules.reshaping import Reshaping
+from unshard.errors.rows import ColumnLeftOut
+from unshard.errors.rules import RowsFiltered
+from unshard.units.rows import shuffle
 from unshard.units.rows.conversion import Conversion, convert
-from unshard.units.rows.origins import bases_of, origins
-from unshard.units.rows.partialrows import is_sparse, patched, refuse_lost_keys, whole_or_refused
+from unshard.units.rows.partialrows import has, is_sparse, masks_of, patched, refuse_lost_keys, whole_or_refused
+
+PREFIX = 4
+LONGEST = (1 << 31) - 1
+NOTHING = pa.scalar(b"", pa.binary())
+NONE = pa.scalar(None, pa.binary())
+
+
+def bases_of(ops: np.ndarray, names: pa.Array) -> pa.Array:
+    """Return the name of each row before its change; null for rows that are no AFTER image."""
+    before = pa.concat_arrays([pa.nulls(1, pa.binary()), names.slice(0, max(0, len(names) - 1))])
+    return pc.if_else(pa.array(ops == Op.AFTER), before.slice(0, len(names)), NONE)
+
+
+def in_shard(shards: np.ndarray, names: pa.Array) -> pa.Array:
+    """Return the names preceded by the number of their shard; nulls stay."""
+    ends = np.arange(0, PREFIX * (len(shards) + 1), PREFIX, dtype=np.int32)
+    numbers = np.ascontiguousarray(shards, dtype=np.int32)
+    prefixes = pa.Array.from_buffers(pa.binary(), len(shards), [None, pa.py_buffer(ends), pa.py_buffer(numbers)])
+    return pc.binary_join_element_wise(prefixes, names, NOTHING)
+
+
+def without_shard(names: pa.Array) -> pa.Array:
+    """Return the names without the number of their shard; nulls stay."""
+    return pc.binary_slice(names, PREFIX, LONGEST)  # without an end it fails for nulls
+
+
+def origins(names: pa.Array, bases: pa.Array, moments: np.ndarray, wanted: pa.Array) -> pa.Array:
+    """Return the name that each wanted row had before all changes; null for new rows.
+
+    The other arguments describe the changes after which a row exists. Changes of one moment see the state before all of
+    them.
+    """
+    new = names.filter(pc.is_null(bases))
+    found = pc.if_else(pc.is_in(wanted, new), NONE, wanted) if len(new) else wanted
+    moved = pc.fill_null(pc.not_equal(names, bases), False)
+    if not pc.any(moved).as_py():
+        return found
+    involved = pc.unique(pa.concat_arrays([names.filter(moved), bases.filter(moved)]))
+    state = _followed(names, bases, moments, _marked(pc.is_in(names, involved)))
+    followed = [state.get(name, kept) for name, kept in zip(_list(wanted), _list(found), strict=True)]
+    return pa.array(followed, pa.binary())
+
+
+def _followed(names: pa.Array, bases: pa.Array, moments: np.ndarray, rows: np.ndarray) -> dict[bytes, bytes | None]:
+    """Follow the rows through their changes; return the first name of each one by its last name."""
+    state: dict[bytes, bytes | None] = {}
+    pending: dict[bytes, bytes | None] = {}
+    moment = None
+    for row in rows[np.argsort(moments[rows], kind="stable")].tolist():
+        if moments[row] != moment:
+            state |= pending
+            pending, moment = {}, moments[row]
+        base = bases[row].as_py()
+        pending[names[row].as_py()] = None if base is None else state.get(base, base)
+    return state | pending
+
+
+def _marked(marks: pa.Array) -> np.ndarray:
+    rows: np.ndarray = np.flatnonzero(marks.to_numpy(zero_copy_only=False))
+    return rows
+
+
+def _list(values: pa.Array) -> list[bytes]:
+    found: list[bytes] = values.to_pylist()
+    return found
+
+
+@dataclass(slots=True)
+class NetLines:
+    """The effect of changes of a table without a key; rows are given by their numbers."""
+
+    removed: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
+    """Lines of rows that no longer exist, and how many."""
+    new: list[int] = field(default_factory=list)
+    changed: list[tuple[bytes, int]] = field(default_factory=list)
+    """The line before, and the row."""
+
+
+def net_lines(
+    shards: Sequence[int], lines: Sequence[bytes], bases: Sequence[bytes | None], gone: Sequence[int]
+) -> NetLines:
+    """Return the effect of changes in order: an UPDATE has a base, `gone` is 1 for a DELETE and 0 for an INSERT."""
+    found, present = NetLines(), defaultdict[tuple[int, bytes], list[tuple[int, bytes | None]]](list)
+    for row, (shard, line, base) in enumerate(zip(shards, lines, bases, strict=True)):
+        if base is None and not gone[row]:
+            present[shard, line].append((row, None))
+            continue
+        before = line if base is None else base
+        known = present[shard, before]
+        origin = known.pop()[1] if known else before
+        if base is not None:
+            present[shard, line].append((row, origin))
+        elif origin is not None:
+            found.removed[origin] += 1
+    for (_, line), rows in present.items():
+        found.new += [row for row, origin in rows if origin is None]
+        found.changed += [(origin, row) for row, origin in rows if origin is not None and origin != line]
+    return found
+
+
+# --- convert batches of row changes to runs, and compact runs, in Arrow and NumPy. Runs in executors
+
 
 RUNS = pa.schema(
     [
@@ -132,7 +253,7 @@ def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.Binar
     """Return the encoded key of each row; converts only the key columns."""
     fields = tuple(conversion.fields[number] for number in conversion.key)
     only = Conversion(conversion.destination.only(conversion.key), fields, ())
-    return sortkeys.encode([field.column for field in fields], convert(only, columns))
+    return shuffle.encode([field.column for field in fields], convert(only, columns))
 
 
 def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
@@ -235,3 +356,96 @@ def _batch(
     if origin.tracked:
         return pa.RecordBatch.from_arrays([*columns, base], schema=TRACKED)
     return pa.RecordBatch.from_arrays(columns, schema=RUNS)
+
+
+# --- remove row changes that the task's filters exclude, by kind or by expressions that the target evaluates
+
+
+OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}
+FIRST_COLUMN = 2
+"""A batch begins with `_op` and `_seq`."""
+
+
+def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch that the filters by kind let through; raises if one demands an error."""
+    for kind, rule in reshaping.events:
+        ops = batch.column(0).to_numpy()
+        matching = np.isin(ops, [op.value for op in OPS[kind]])
+        if matching.any() and rule.action is Action.ERROR:
+            raise RowsFiltered(rule.rule, str(shard), kind, int((ops == OPS[kind][0].value).sum()))
+        batch = batch.filter(pa.array(~matching)) if matching.any() else batch
+    return batch
+
+
+class Filtering:
+    """All filters, for the batches of one part of a window in order."""
+
+    def __init__(self, evaluator: ExpressionEvaluator, structures: Mapping[str, TableSchema]) -> None:
+        self._evaluator, self._structures = evaluator, structures
+        self._halves: dict[tuple[Shard, str], pa.RecordBatch] = {}
+
+    def close(self) -> None:
+        """Close what the evaluation of expressions has opened."""
+        self._evaluator.close()
+
+    def passing(
+        self, reshaping: Reshaping, shard: Shard, structure: str, batch: pa.RecordBatch, *, in_pairs: bool = False
+    ) -> pa.RecordBatch:
+        """Return the rows that all filters let through; `in_pairs` keeps both images of an UPDATE together."""
+        batch = passing(reshaping, shard, batch)
+        if not (reshaping.filters or in_pairs) or not batch.num_rows:
+            return batch
+        batch, schema = self._whole(shard, structure, batch), as_own(self._structures[structure])
+        for rule in reshaping.filters:
+            if batch.num_rows:
+                self._refuse_gaps(rule, shard, schema, batch)
+                batch = batch.filter(pa.array(~self._dropped(rule, schema, batch)))
+        return batch
+
+    def _whole(self, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch preceded by the first half of an UPDATE from the last batch, without such a half at its own
+        end.
+        """
+        half = self._halves.pop((shard, structure), None)
+        if half is not None:
+            batch = pa.Table.from_batches([half, batch]).combine_chunks().to_batches()[0]
+        if batch.column(0)[-1].as_py() == Op.BEFORE.value:
+            self._halves[shard, structure] = batch.slice(batch.num_rows - 1)
+            batch = batch.slice(0, batch.num_rows - 1)
+        return batch
+
+    def _refuse_gaps(self, rule: RowFilter, shard: Shard, structure: TableSchema, batch: pa.RecordBatch) -> None:
+        """Raise if rows lack a column that the rule's expression for them names."""
+        if not is_sparse(batch):
+            return
+        texts = {Op.DELETE: rule.delete, Op.BEFORE: rule.update_old, Op.AFTER: rule.update_new}
+        for op, mask in {*zip(batch.column(0).to_pylist(), masks_of(batch).to_pylist(), strict=True)}:
+            for place, column in enumerate(structure.written):
+                if column.name.lower() in texts.get(Op(op), "").lower() and not has(mask, place):
+                    need = f"the rule '{rule.name}' of expression-filter"
+                    raise ColumnLeftOut(str(shard), column.name, "the target", need)
+
+    def _dropped(self, rule: RowFilter, structure: TableSchema, batch: pa.RecordBatch) -> np.ndarray:
+        ops = batch.column(0).to_numpy()
+        dropped = np.zeros(len(ops), bool)
+        for op, expression in ((Op.INSERT, rule.insert), (Op.DELETE, rule.delete)):
+            dropped |= self._true(rule.name, expression, op, structure, batch)
+        if rule.update_old or rule.update_new:
+            expressions = [
+                (op, text) for op, text in ((Op.BEFORE, rule.update_old), (Op.AFTER, rule.update_new)) if text
+            ]
+            pairs = np.logical_and.reduce(
+                [self._true(rule.name, text, op, structure, batch)[ops == op.value] for op, text in expressions]
+            )
+            dropped[ops == Op.BEFORE.value] = pairs
+            dropped[ops == Op.AFTER.value] = pairs
+        return dropped
+
+    def _true(self, rule: str, expression: str, op: Op, structure: TableSchema, batch: pa.RecordBatch) -> np.ndarray:
+        matching: np.ndarray = batch.column(0).to_numpy() == op.value
+        if expression and matching.any():
+            rows = batch.filter(pa.array(matching))
+            columns = rows.columns[FIRST_COLUMN : rows.num_columns - is_sparse(rows)]
+            matching[matching] = self._evaluator.true_for(rule, expression, structure, columns)
+            return matching
+        return np.zeros(len(matching), bool)

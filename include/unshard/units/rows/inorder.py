@@ -23,9 +23,8 @@ from unshard.adapters.target import Applied
 from unshard.adapters.target.inorder import apply_in_order
 from unshard.adapters.target.rowsteps import Group, RowStep
 from unshard.core.model import TableId
-from unshard.core.rows.compaction import Op
-from unshard.core.rows.inorder import RowImages, RowStepKind, steps_of
-from unshard.units.rows import sortkeys
+from unshard.core.rows.compaction import Op, RowImages, RowStepKind, steps_of
+from unshard.units.rows import shuffle
 from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, Origin, key_of_rows, rendered
 from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.partialrows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys, whole_or_refused
@@ -156,12 +155,12 @@ def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], i
         images.kind,
         job.layouts[columns["layout"][first]].destination,
         key,
-        [sortkeys.decode(key, keys[row]) for row in old],
+        [shuffle.decode(key, keys[row]) for row in old],
         [lines[row] for row in old],
         [lines[row] for row in new],
         [blank[row] for row in new],
         job.shards[columns["shard"][first]],
-        sortkeys.decode(key, keys[last]) if moves else None,
+        shuffle.decode(key, keys[last]) if moves else None,
         columns["safe"][first],
         unsure[first],
         len(images.rows),

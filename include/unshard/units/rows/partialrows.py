@@ -27,9 +27,9 @@ from unshard.adapters.target.rendering.lines import ABSENT, lines_of
 from unshard.adapters.target.sending.load import blank_rows
 from unshard.core.rows.compaction import Op
 from unshard.errors.rows import ColumnLeftOut, KeyOutOfOrder, MovedRowUnknown
-from unshard.units.rows import sortkeys
+from unshard.units.rows import shuffle
+from unshard.units.rows.changes import bases_of
 from unshard.units.rows.conversion import Conversion, convert
-from unshard.units.rows.origins import bases_of
 from unshard.units.rows.windowjob import WindowJob
 
 PATCH, UNSURE_PATCH = 2, 3
@@ -273,7 +273,7 @@ class _Fold:
     def _shown(self, key: bytes) -> str:
         schema = self._job.schemas[self._target]
         columns = [schema.column(name) for name in schema.key]
-        values = sortkeys.decode(columns, key)
+        values = shuffle.decode(columns, key)
         return ", ".join(
             f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}"
             for c, value in zip(columns, values, strict=True)

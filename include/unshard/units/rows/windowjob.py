@@ -15,10 +15,10 @@ from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Fence, Writer
 from unshard.adapters.target.destination import Form
 from unshard.core.ddl.queue import HeldFile
+from unshard.core.ddl.sessioneffects import filled_names
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
-from unshard.core.rows.lineage import filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.foreignkeys import ForeignKey, groups_of

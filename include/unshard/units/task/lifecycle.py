@@ -21,7 +21,7 @@ from unshard.adapters.target import lastwrites
 from unshard.config import Task
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Server, TableId
-from unshard.core.task.pause import PauseKind, PauseState
+from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded

@@ -23,19 +23,16 @@ from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail
 from unshard.core.task.fullstages import FullStage, last_stage, source_stages
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase, SyncState
-from unshard.core.window.explain import LockHold, Surroundings, explain, kept
+from unshard.core.task.state import PauseState, Phase, SyncState
 from unshard.core.window.plan import Plan
-from unshard.core.window.stages import Attempt, WindowStage, following
 from unshard.core.window.suspension import SuspendedTarget
+from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept
 from unshard.errors import UnshardError
 from unshard.units.begun import opened
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.joins import plan_joins
-from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import open_differences, plan_joins
 from unshard.units.task.run import full_mode
 from unshard.units.window.rules import changes_of
 from unshard.units.window.suspension import retry

@@ -19,12 +19,11 @@ from typing import TypeVar
 
 from unshard.adapters import mysql
 from unshard.config import Connections, TaskMode, environment_connections
-from unshard.core.checks.alike import summaries
+from unshard.core.checks.items import summaries
 from unshard.core.model import Location
 from unshard.core.stages import evaluate
 from unshard.core.task.fullstages import FullMode, FullStage, FullStep, source_stages
-from unshard.core.task.pause import PauseKind, PauseState
-from unshard.core.task.state import Phase
+from unshard.core.task.state import PauseKind, PauseState, Phase
 from unshard.errors.checks import EngineReplaced, IndexesLeftOut, StorageLeftOut
 from unshard.errors.meta import TaskPaused
 from unshard.units.begun import begun_in
@@ -36,14 +35,13 @@ from unshard.units.ddl.scene import LockView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.lazyspark import begin
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
-from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import open_differences
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
-from unshard.units.work import Work
+from unshard.units.work import Work, begin
 
 T = TypeVar("T")
 

@@ -19,12 +19,11 @@ from unshard.config import Connections, Instance, Task, environment_connections,
 from unshard.core.ddl.online import OnlineTable, Role
 from unshard.core.full.progress import NOTHING_YET, Progress
 from unshard.core.model import Location
-from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload
+from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
 from unshard.core.task.lag import NOTHING_WAITS, Lag, Missing, Unread, Waiting, lag_of, longest
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase, condition
+from unshard.core.task.state import PauseState, Phase, condition
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
@@ -265,7 +264,7 @@ def _asked(known: _Known, instance: Instance, connections: Connections) -> Sourc
         end = end.in_generation(position.generation)
         unread: int | Unread = Unread.NOTHING
         if end > position:
-            from unshard.units.relay.unread import first_unread  # the reader of binlogs, and with it numpy
+            from unshard.units.relay.newbinlog import first_unread  # the reader of binlogs, and with it numpy
 
             unread = first_unread(server, source, position)
         return replace(known.at(now, unread), upstream=end, lag_bytes=lag_bytes(logs, position, end))

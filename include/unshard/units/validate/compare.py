@@ -19,16 +19,16 @@ from pymysql.connections import Connection
 from unshard.adapters import checksumqueries as queries
 from unshard.adapters import condition as conditions
 from unshard.adapters import mysql, serverstate
-from unshard.core.full.condition import ALL_ROWS, ValidationFilter
+from unshard.core.ddl.columnnames import Names, with_names
 from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Server, TableId, TableSchema
-from unshard.core.rows.columnnames import Names, with_names
+from unshard.core.rules.filters import ALL_ROWS, ValidationFilter
 from unshard.core.rules.reshaping import Reshaping, Seen, named, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
-from unshard.core.validate.joinedrows import compared_rows
+from unshard.core.validate.comparedrows import compared_rows
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind, Rows, explain
 from unshard.errors.rows import PacketTooSmall
 

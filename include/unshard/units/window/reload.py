@@ -58,8 +58,8 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, next_bound, walked_columns
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload, ReloadState, basis_of, first_names, kept_columns, next_rows, unfit_column
+from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.alike import structure_differences

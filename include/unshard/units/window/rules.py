@@ -31,7 +31,7 @@ from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.chain import chain
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.collision import Found
+from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.alike import structure_differences
 from unshard.core.task.state import Chunk, ChunkState, Phase, SyncState
 from unshard.core.window.plan import StructureChange
@@ -44,12 +44,11 @@ from unshard.errors.rows import RowRefused
 from unshard.errors.rules import RowFilterFailed, RowsFiltered
 from unshard.units.full.discover import find_shards
 from unshard.units.full.dump import dump_again
-from unshard.units.full.joins import join_targets
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.full.load import job_of
 from unshard.units.full.loadchunks import LoadBatch, load_one_batch
-from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.snapshot import joins, note_rules, prepare_targets
+from unshard.units.full.targets import join_targets, without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.window.suspension import retry
 from unshard.units.work import Work

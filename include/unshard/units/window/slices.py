@@ -1,6 +1,6 @@
 """Reads and writes a window in one Spark task (executors): its rows do not leave the Python worker.
 
-The sections of a window (core.window.sections) are applied one after the other. If one of them fails, the driver
+The sections of a window (core.window.planning) are applied one after the other. If one of them fails, the driver
 commits the window up to it.
 
 The parts of a section with one target are cut into slices of consecutive parts. While the server writes one slice, the
@@ -20,16 +20,27 @@ the end are the same for every cut. A section is not cut if slices could end in 
 |                                           | written                                                               |
 
 An error between the slices undoes them; then the section is read and applied as a whole.
+
+The Spark job of a window, as the driver starts it: read parts, shuffle their runs by target, apply them.
+
+Each target has one applier, and reading is less work than writing. So a small window runs as one task without a
+shuffle, because a shuffle would take longer than the reading. Several targets are read and written in parallel. The
+code uses only the session of pyspark, so it is the same for spark-submit, Connect and local.
+
+With a `local` master the executor is on this machine. Then a small window needs no Spark: the driver calls the function
+of its single task itself, which takes milliseconds, while the start of a JVM takes seconds.
 """
 
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
-from unshard.adapters.spark import prepare_worker
+from unshard.adapters.spark import collect, columns, numbers, prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
 from unshard.adapters.target.destination import Form
 from unshard.core.rows.compaction import Collisions
@@ -37,10 +48,15 @@ from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
 from unshard.units.rows.apply import changes_of
 from unshard.units.rows.changes import RUNS
+from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import HeldPart, Part, WindowJob, bytes_of, fence_of
 from unshard.units.window.tasks import (
+    RESULTS,
     AppliedSections,
+    ApplyTargets,
+    NeedsText,
     PartReader,
+    ReadParts,
     Result,
     RowsArePartial,
     TargetReport,
@@ -49,6 +65,7 @@ from unshard.units.window.tasks import (
     error_in,
     packed,
 )
+from unshard.units.work import LIMITS, LazySpark, Limits
 
 PIECE_BYTES = 2 << 20
 """A slice has one or more pieces of this size. The first has one, because nothing is written while it is read."""
@@ -203,3 +220,44 @@ def _changes(job: WindowJob, found: Found, results: list[Result]) -> Changes:
                 raise result
     results += found.results
     return changes_of(job, 0, found.runs(0))
+
+
+# --- the Spark job of a window, as the driver starts it: read parts, shuffle their runs by target, apply them
+
+
+MOST_APPLIERS = 8
+
+
+def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
+    """Run the window and return its results; coded errors are returned as results. `opened` returns the session."""
+    workers = workers_for(job, limits)
+    if workers == 1 and job.bytes <= limits.small_bytes and isinstance(opened, LazySpark) and opened.is_local:
+        return tuple(ReadAndApply(job).results())
+    spark = opened()
+    if workers == 1:
+        return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
+    results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
+    if any(isinstance(result, NeedsText) for result in results):
+        return _results(spark, lambda: _two_stages(spark, replace(job, form=Form.TEXT), workers))
+    return results
+
+
+def _results(spark: Any, frame: Callable[[], Any]) -> tuple[Result, ...]:
+    bodies = collect(spark, frame).column("body").to_pylist()
+    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+
+
+def _two_stages(spark: Any, job: WindowJob, workers: int) -> Any:
+    tasks = numbers(spark, workers)
+    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
+    payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
+    return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))
+
+
+def workers_for(job: WindowJob, limits: Limits) -> int:
+    """Return the number of tasks that read."""
+    if len(job.targets) == 1 and job.plan.borders:
+        return 1
+    if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
+        return 1
+    return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))

@@ -12,8 +12,8 @@ from unshard.adapters.tablerows import has_row
 from unshard.adapters.target import Writer, open_session
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.foreignkeys import connected
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
@@ -22,9 +22,8 @@ from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision
-from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
-from unshard.units.work import Work
+from unshard.units.work import Work, enforced_keys
 
 log = logging.getLogger(__name__)
 

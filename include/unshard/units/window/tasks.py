@@ -52,9 +52,8 @@ from unshard.errors.rows import (
     UnsupportedColumn,
 )
 from unshard.units.rows.apply import changes_of, shown_key
-from unshard.units.rows.changes import Origin, changes_in, runs_of
+from unshard.units.rows.changes import Filtering, Origin, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.filtering import Filtering
 from unshard.units.rows.inorder import apply_group, images_of
 from unshard.units.rows.partialrows import in_pairs, is_sparse, with_masks
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in

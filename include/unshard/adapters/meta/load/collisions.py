@@ -13,7 +13,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of, target_columns, target_of
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.collision import Clash, CollisionState, Found, RecordedCollision
+from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision
 
 COLLISION, SUSPENDED_TARGET = tables.collision, tables.suspended_target
 OPEN, MENDED = CollisionState.OPEN.value, CollisionState.MENDED.value

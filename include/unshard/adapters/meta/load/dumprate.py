@@ -6,7 +6,7 @@ from sqlalchemy.dialects.mysql import DOUBLE
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import matches
-from unshard.core.full.ratelimit import take
+from unshard.core.full.progress import take
 
 DUMP_RATE = tables.dump_rate
 

@@ -44,10 +44,10 @@ from unshard.adapters.meta.shards.structures import read_shards
 from unshard.adapters.meta.tasks.actions import OperatorAction, actions
 from unshard.core import codec
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution, lock_id, resolution, void
-from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, WholeChange
+from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.shardgroup import Admission
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy, UnknownLock

@@ -14,9 +14,9 @@ from unshard.adapters.meta.locks.pendingskips import PENDING_SKIP, add_pending_s
 from unshard.adapters.meta.rows import AT_ONCE, is_one_of, read, shard_of
 from unshard.adapters.meta.shards.structures import read_shards
 from unshard.core.ddl.queue import EntryState, QueueEntry
+from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.ddl.shardgroup import last_index
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 
 DDL_LOCK_MEMBER, SHARD_DDL, DDL_HISTORY, HELD_ROWS, DDL_LOCK = (

@@ -1,4 +1,4 @@
-"""The structures of shards with a column that has another name in the target (core.rows.columnnames).
+"""The structures of shards with a column that has another name in the target (core.ddl.columnnames).
 
 The change is one transaction for each shard. It is made while no window of the source is open, and repeating it changes
 nothing.
@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select, update
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import entry_of, held_of, matches, shard_columns, shard_of
 from unshard.adapters.meta.tasks.sources import lock_source
+from unshard.core.ddl.columnnames import UnnamedShard
 from unshard.core.ddl.queue import EntryState, QueueEntry
-from unshard.core.rows.unnamed import UnnamedShard
 
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 

@@ -17,8 +17,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import AT_ONCE, entry_of, held_of, is_one_of, shard_of, state_of
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
 from unshard.core.model import Shard, TableId
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import HeldTotals
+from unshard.core.task.state import HeldTotals, PendingWork
 
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 PENDING = EntryState.PENDING.value

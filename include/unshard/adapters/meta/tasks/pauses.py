@@ -10,7 +10,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.tasks.actions import record
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.task.pause import PauseKind, PauseState
+from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskPaused
 
 PAUSE = tables.pause

@@ -13,8 +13,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.locks.statementcommands import CommandState
 from unshard.adapters.meta.rows import location_of, read
 from unshard.core.ddl.queue import EntryState
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import Phase, SyncState
+from unshard.core.task.state import PendingWork, Phase, SyncState
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 

@@ -50,8 +50,7 @@ from unshard.adapters.meta.windows.syncstate import PLANNED, read_sync_state
 from unshard.core import codec
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.model import TableId
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import BegunWindow, SyncState, WindowTotals
+from unshard.core.task.state import BegunWindow, PendingWork, SyncState, WindowTotals
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget

@@ -3,7 +3,7 @@
 Two chunks of a shard are read at different times. In between, a value of a second unique key may move from one row to
 another. Then both rows changed after P0, so the binlog contains both again and safe mode writes them, including the row
 that is left out here. The target shows which row has the value. The shard's files show whose row that is
-(units/full/deferredrows.py). If no other chunk of the same shard contains that row, it is a collision like any other.
+(units/full/loadchunks.py). If no other chunk of the same shard contains that row, it is a collision like any other.
 """
 
 import contextlib

@@ -1,4 +1,9 @@
-"""The ways out of a conflict that lead the rows of all shards into the target, found by simulation.
+"""The statements that give the rows of a new shard a place in its target.
+
+A table that gets the name of a shard has its own structure. If an operator only skips the statement, rows of columns
+that the target lacks stop (US-6003). Only the names of columns are compared, as in core.ddl.waysout.
+
+The ways out of a conflict that lead the rows of all shards into the target, found by simulation.
 
 A conflict ends when every shard's own DDL counts as the lock's DDL, as nothing, or as one that follows. A way out is
 good only if every later row has a place in the target. `ways_out` plays each way to its end, with the DDLs that are
@@ -11,7 +16,7 @@ queued after the conflict and with the structures that the shards have after eac
 | the next DDL is in conflict, too       | no way out of that conflict succeeds                                    |
 
 If a DDL counts as the lock's DDL, its columns have the names that the lock's DDL gives them, also in the DDLs after it
-(core.rows.columnnames).
+(core.ddl.columnnames).
 
 Only the names of columns are compared. A value that does not fit into a column of the target is found when its row is
 written. `is_same_change` also compares types. A shard whose structure after a DDL is unknown cannot be simulated; then
@@ -20,20 +25,44 @@ every usual way is returned.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
+from unshard.core.ddl.columnnames import UnnamedShard, columns_named, named
 from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, counted, is_queued
 from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.sessioneffects import ExecutedDdl, added_columns, names_after, specs_of_alter
 from unshard.core.ddl.shardgroup import is_alone, releasable
-from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import columns_named, named
-from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
-from unshard.core.rows.servervalues import added_columns
-from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.structures.createparts import create_parts
+from unshard.core.structures.createtext import create_text
 from unshard.core.structures.narrower import narrower
+from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlUnreadable
+
+
+class Way(StrEnum):
+    """A way out of a conflict."""
+
+    SAME = "as this one"
+    NOTHING = "as nothing"
+    UNLOCKED = "unlocked"
+    """As this one if both DDLs lead to the same columns, else as one of its own that follows."""
+    SKIPPED = "this one as nothing"
+    """The lock's own DDL is skipped for all shards: the target has its effect already."""
+    EXTENDED = "as this one, with the columns of both"
+    """The target gets the lock's DDL and the columns that only the DDLs of the shards in conflict add."""
+
+    PLACED = "with a place for its rows"
+    """The target gets what the rows of a new shard need."""
+
+
+USUAL = (Way.UNLOCKED, Way.SAME, Way.NOTHING)
+
+
+# --- the ways out of a conflict that lead the rows of all shards into the target, found by simulation
+
 
 Names = frozenset[str]
 MOST_STEPS = 300
@@ -415,7 +444,7 @@ def _counted(member: _Member, lock: _Step) -> _Member:
 def _with_name_of(lock: _Step, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
     """Return the steps of a shard if the first counts as the lock's DDL, and one of them renames a column.
 
-    This is the rule of core.rows.columnnames for the locks of a simulation, which know no statements.
+    This is the rule of core.ddl.columnnames for the locks of a simulation, which know no statements.
     """
     first, *rest = steps
     old = first.removed | lock.removed
@@ -492,3 +521,22 @@ def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
     if is_conflict or (lock.added and lock.added <= group.target and not lock.changed):
         # The target refuses to add columns that it has; the lock then waits for an operator, who skips it.
         yield partial(group.without, lock)
+
+
+# --- the statements that give the rows of a new shard a place in its target
+
+
+def place(target: TableId, shard: TableSchema, present: Sequence[TableSchema]) -> tuple[str, ...]:
+    """Return the statements that the target lacks for the rows of a new shard; empty if it lacks none.
+
+    `present` are the structures whose columns the target has; it is empty if no shard has ever had this target.
+    """
+    if not present:
+        return (create_text(unversioned(shard.create_sql), target, if_not_exists=True),)
+    there = {name.lower() for schema in present for name in schema.names}
+    missing = {column.name.lower() for column in shard.written} - there
+    texts = [part.bare for part in create_parts(shard.create_sql).columns if part.name.lower() in missing]
+    if not texts:
+        return ()
+    added = ", ".join(f"ADD COLUMN {text}" for text in texts)
+    return (f"ALTER TABLE {qualified(target.schema, target.name)} {added}",)

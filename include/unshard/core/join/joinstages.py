@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from unshard.core.ddl.lockstages import named, one_line
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.stages import named, one_line
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.difference import Step
 from unshard.core.join.group import Group

@@ -1,4 +1,11 @@
-"""Binlog event filters: which changes of a shard are ignored, as DM's `filters` define.
+"""The condition of a dump (`where`), used as a filter when a target is compared with its shards.
+
+After the dump, every change of a row is applied, whether or not the condition is true for it. So a row of a shard for
+which the condition is true is in the target: it was dumped, or it has changed since. And every row of the target is a
+row of its shard. So the rows for which the condition is true must be equal on both sides. This holds only if the
+condition has the same value for a row of the shard and for the same row of the target.
+
+Binlog event filters: which changes of a shard are ignored, as DM's `filters` define.
 
 Every rule that matches the table is evaluated in order. `events` compares the names of the change, `sql-pattern` its
 text; a rule with both applies them one after the other. `Ignore` drops matching changes, `Do` drops all others, and
@@ -7,10 +14,15 @@ text; a rule with both applies them one after the other. `Ignore` drops matching
 
 In DM, a change has one name, and `alter table` is the name of a change without another name. Here a change has all
 names that apply (core.ddl.events), and `alter table` matches every specification. Names that are not DM's are rejected.
+
+Expression filters: rows for which an SQL expression is true are omitted, as DM's `expression-filter` defines.
+
+A server evaluates the expression. This module does not parse it: it only checks that the text is one expression that
+cannot leave the parentheses around it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -200,3 +212,106 @@ class EventFilter:
 def unknown_names(names: Iterable[str]) -> list[str]:
     """Return the names that DM does not know."""
     return [name for name in names if name not in NAMES]
+
+
+# --- expression filters: rows for which an SQL expression is true are omitted, as DM's `expression-filter` defines
+
+
+TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|(?P<out>;|--|\#|/\*)|(?P<word>[\w$]+)|(?P<other>\S)""",
+    re.DOTALL,
+)
+QUOTES = ("'", '"', "`")
+NOT_IN_EXPRESSIONS = frozenset({"SELECT", "INTO", "UNION", "TABLE"})
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """One rule for one table; an empty expression drops nothing."""
+
+    name: str
+    table: TableId
+    insert: str = ""
+    update_old: str = ""
+    update_new: str = ""
+    """With `update_old` both must be true."""
+    delete: str = ""
+    case_sensitive: bool = False
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The expressions that are not empty."""
+        return tuple(filter(None, (self.insert, self.update_old, self.update_new, self.delete)))
+
+    def matches(self, table: TableId) -> bool:
+        """Whether the rule is for this table; both names are compared, not matched as patterns."""
+        if self.case_sensitive:
+            return self.table == table
+        return (self.table.schema.lower(), self.table.name.lower()) == (table.schema.lower(), table.name.lower())
+
+
+def unfit_expression(text: str) -> str | None:
+    """Return what the text should be; None if it is valid in parentheses after WHERE."""
+    depth = 0
+    for token in TOKEN.finditer(text):
+        other = token["other"] or ""
+        if other in QUOTES:
+            return "an SQL expression whose quotes are closed"
+        depth += (other == "(") - (other == ")")
+        if depth < 0 or token["out"] or (token["word"] or "").upper() in NOT_IN_EXPRESSIONS:
+            return "one SQL expression over the columns of the row, without queries and comments"
+    return None if text.strip() and not depth else "an SQL expression whose parentheses are closed"
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return all words and quoted names of an expression in lower case; they include the columns that it names."""
+    tokens = [token.group() for token in TOKEN.finditer(text) if token["word"] or token.group().startswith("`")]
+    return frozenset(token.strip("`").replace("``", "`").lower() for token in tokens)
+
+
+# --- the condition of a dump (`where`), used as a filter when a target is compared with its shards
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationFilter:
+    """The rows to compare of a target whose rows were dumped with a condition."""
+
+    condition: str = ""
+    """Only rows for which it is true are compared; empty: all rows."""
+    why_not: str = ""
+    """Why all rows are compared although the dump omitted some."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The lines about it in the result of a comparison."""
+        if self.condition:
+            return (f"  where: only rows were compared for which `{self.condition}` is true now, in shards and target",)
+        if self.why_not:
+            missing = "rows that the dump omitted and that have not changed since are missing in the target"
+            return (f"  where: the condition of the dump was not applied: {self.why_not}; {missing}",)
+        return ()
+
+
+ALL_ROWS = ValidationFilter()
+
+
+def look_through(conditions: Mapping[str, str], changed: Collection[str]) -> ValidationFilter:
+    """Return the filter, from the condition of each source and the columns whose values differ in the target."""
+    if not any(conditions.values()):
+        return ALL_ROWS
+    if len(set(conditions.values())) > 1:
+        told = ", ".join(f"{source}: `{condition or 'TRUE'}`" for source, condition in sorted(conditions.items()))
+        return ValidationFilter(why_not=f"the sources have different conditions ({told})")
+    (condition,) = set(conditions.values())
+    if named := sorted(names_in(condition) & {column.lower() for column in changed}):
+        differing = ", ".join(named)
+        return ValidationFilter(why_not=f"`{condition}` names columns whose values differ in the target: {differing}")
+    return ValidationFilter(condition)
+
+
+def refused(wanted: ValidationFilter, messages: Mapping[str, str]) -> ValidationFilter:
+    """Return the filter to use if some places cannot evaluate the condition; `messages` are their errors by place."""
+    if not wanted.condition or not messages:
+        return wanted
+    place, message = next(iter(sorted(messages.items())))
+    return ValidationFilter(why_not=f"{place} cannot evaluate `{wanted.condition}`: {message}")
