@@ -16,7 +16,7 @@ from unshard.core.model import TableId
 from unshard.core.structures.difference import differences
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.optimistic import open_differences
+from unshard.units.task.opendifferences import open_differences
 from unshard_demo import shop
 from unshard_demo.output import DemoFailed, figure, say
 from unshard_demo.passages import WindowRecords, Windows, held_shards

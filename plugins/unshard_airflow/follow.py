@@ -176,7 +176,7 @@ class _Run:
 
     def _has_news(self, locks: "Locks") -> bool:
         """Whether a lock or a difference needs a DAG run."""
-        from unshard.units.task.optimistic import open_differences
+        from unshard.units.task.opendifferences import open_differences
         from unshard_airflow.connections import airflow_connections
 
         operator = self._operator

@@ -9,7 +9,7 @@ from tests.e2e.test_airflow_dag import ALL, run_dag
 from unshard.config import load_task
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.optimistic import open_differences
+from unshard.units.task.opendifferences import open_differences
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 

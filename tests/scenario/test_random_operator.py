@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scenario.test_random import SETTINGS, Game
-from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lock import LockState, Way
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
-from unshard.core.ddl.waysout import Way
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
 from unshard.units.ddl import coordinate, lockcommands

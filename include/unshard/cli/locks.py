@@ -19,7 +19,7 @@ from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 from unshard.units.ddl.offers import as_text, barred, offers, with_another
 from unshard.units.ddl.scene import LockView
-from unshard.units.task.optimistic import open_differences
+from unshard.units.task.opendifferences import open_differences
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView

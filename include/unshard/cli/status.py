@@ -20,7 +20,7 @@ from unshard.core.shown import amount, lasting, shell, size
 from unshard.core.task.state import PauseState, Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
-from unshard.units.task.optimistic import open_differences
+from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
 
 if TYPE_CHECKING:

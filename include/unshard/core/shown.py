@@ -29,7 +29,7 @@ def _escaped(character: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-# --- formats numbers, sizes and durations for people
+# --- numbers, sizes and durations for people
 
 
 def amount(number: int) -> str:
@@ -57,7 +57,7 @@ def lasting(seconds: int) -> str:
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
-# --- the differences between two statements, word by word, to show them to a person
+# --- the differences between two statements
 
 
 _WORD = re.compile(r"(\s*)(`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|[\w$@.]+|\S)", re.DOTALL)

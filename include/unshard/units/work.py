@@ -2,22 +2,17 @@
 
 The caller that runs units (the command line, an operator, a test) opens them once and passes them to each unit. Secrets
 are resolved only here. Spark starts at its first use, because an idle window does not need it and must stay cheap.
-
-The foreign keys that a window must respect, and those that a new target table gets. Runs in the driver.
-
-They count only if the task's session of the target has `foreign_key_checks: 1`.
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from unshard.adapters import foreignkeys, mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
@@ -28,7 +23,6 @@ from unshard.adapters.trialtables import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
 from unshard.config.allowed import spark_connection
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
-from unshard.core.structures.foreignkeys import ForeignKey, routed
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
 
@@ -58,7 +52,7 @@ class Limits:
 LIMITS = Limits()
 
 
-# --- a Spark session that is opened when it is needed, or in advance in a thread. Importing this module is cheap
+# --- a Spark session that is opened when it is needed
 
 
 class LazySpark:
@@ -121,7 +115,7 @@ def begin(spark: Callable[[], Any]) -> None:
         spark.begin()
 
 
-# --- the resources of a task's units: servers, meta store, relay, Spark sessions
+# --- the resources
 
 
 T = TypeVar("T")
@@ -259,24 +253,3 @@ def _once(make: Callable[[], T]) -> Callable[[], T]:
             return made[0]
 
     return value
-
-
-# --- the foreign keys that a window must respect, and those that a new target table gets. Runs in the driver
-
-
-def enforced_keys(work: Work, targets: Collection[TableId]) -> tuple[ForeignKey, ...]:
-    """Return the foreign keys from and to tables of the targets' schemas; none if the session does not check them."""
-    if not work.task.checks_foreign_keys or not targets:
-        return ()
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
-        return foreignkeys.read_foreign_keys(connection, targets)
-
-
-def keys_of_shards(work: Work, source: str, shards: Collection[TableId]) -> tuple[ForeignKey, ...]:
-    """Return the foreign keys that new target tables get from their shards, as the source has them at present."""
-    if not work.task.checks_foreign_keys:
-        return ()
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        found = foreignkeys.read_foreign_keys(connection, shards)
-    target_of = work.task.instance(source).routing.target_of
-    return routed((key for key in found if key.child in shards), target_of)[0]

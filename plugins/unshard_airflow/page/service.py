@@ -217,7 +217,7 @@ class TaskFolder:
 
     def reading(self, task: Task) -> Reading:
         """Read the state of a task for its page."""
-        from unshard.units.task.optimistic import open_differences
+        from unshard.units.task.opendifferences import open_differences
         from unshard.units.task.status import remarks
 
         with _meta(task) as meta:

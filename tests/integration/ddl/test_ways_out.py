@@ -19,9 +19,8 @@ from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from tests.suite.portions import examples
 from unshard.cli import main
-from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lock import LockState, Way
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
-from unshard.core.ddl.waysout import Way
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.offers import Offer, barred, offers

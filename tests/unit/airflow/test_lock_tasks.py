@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from unshard.core.ddl.lock import LockState, MemberState
+from unshard.core.ddl.lock import LockState, MemberState, Way
 from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
-from unshard.core.ddl.waysout import Way
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.rows.test_waysout import TARGET, shard
 from unshard.core.ddl.columnnames import (
-    UnnamedShard,
     as_own,
     in_target,
     named,
@@ -15,7 +14,7 @@ from unshard.core.ddl.columnnames import (
     translated,
     with_names,
 )
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, UnnamedShard
 from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.model import Column, Index, TableSchema
 

@@ -15,9 +15,8 @@ from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange, Defaults
 from unshard.adapters.meta.shards.structures import Structures
 from unshard.adapters.meta.windows.suspended import SuspendedTargets
-from unshard.core.ddl.columnnames import UnnamedShard
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.ddl.queue import ShardState
+from unshard.core.ddl.queue import ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.task.state import EVERYTHING, PendingWork

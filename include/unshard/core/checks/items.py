@@ -306,7 +306,7 @@ def shortened(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-# --- group the items of prechecks that differ in the names of tables only, so that 500 tables give one line
+# --- items that differ in the names of tables only are one line
 
 
 NAMES = re.compile(r"[^\s,;:()'\"]+\.[^\s,;:()'\"]+")
@@ -348,7 +348,7 @@ def _without_names(item: Item) -> tuple[str, ...]:
     return item.severity, item.name, item.code, *texts
 
 
-# --- findings that `ignore-checking-items: [all]` cannot hide: without the check, the task would stop at the same fact
+# --- findings that `ignore-checking-items: [all]` cannot hide
 
 
 UNFIT: tuple[type[UnshardError], ...] = (
@@ -414,7 +414,7 @@ def codes(kinds: tuple[type[UnshardError], ...]) -> frozenset[str]:
     return frozenset(each.code for kind in kinds for each in (kind, *kind.__subclasses__()))
 
 
-# --- finds settings of the target's sessions with which unshard does not work; missing settings are not a problem
+# --- settings of the target's sessions with which unshard does not work
 
 
 OLD_ROWS = "reads show rows of an earlier moment, and unshard decides by what it reads"

@@ -26,44 +26,13 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from unshard.core.ddl.grammar import TokenCursor, alter_specs
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, UnnamedShard
 from unshard.core.ddl.sessioneffects import NO_COLUMNS, ExecutedDdl, added_columns, names_after, note_of, specs_of_alter
 from unshard.core.ddl.statement import fingerprint
-from unshard.core.model import Column, Shard, TableSchema
+from unshard.core.model import Column, TableSchema
 from unshard.core.sql.quoting import identifier, replace_names
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.errors.ddl import ColumnNamedOtherwise
-
-
-@dataclass(frozen=True, slots=True)
-class UnnamedShard:
-    """A shard one of whose DDLs counts as another one, while its structures have its own names of columns only."""
-
-    shard: Shard
-    entries: tuple[QueueEntry, ...]
-    """That DDL and all later ones of the shard, resolved or not."""
-    held: tuple[HeldFile, ...]
-    structure: str
-    """Digest of the structure of the next row."""
-    shard_uid: str = ""
-    """Identifies the shard if another shard has its name by now."""
-
-    @property
-    def digests(self) -> set[str]:
-        """The structures that `named` needs."""
-        found = {digest for entry in self.entries for digest in (entry.before, entry.after)}
-        return (found | {file.structure for file in self.held} | {self.structure}) - {""}
-
-    def of(self, state: ShardState) -> ShardState:
-        """Return the state of the shard with these entries, files and structure."""
-        entries = {entry.seq: entry for entry in self.entries}
-        queue = (entries.get(entry.seq, entry) for entry in state.queue)
-        pending = tuple(entry for entry in queue if entry.state is EntryState.PENDING)
-        return replace(state, queue=pending, held=self.held, structure=self.structure)
-
-
-# --- columns that have another name in a shard than in the target
-
 
 Names = Mapping[str, str]
 """The target's name of a column by the shard's own name, which is in lower case; only where they differ."""

@@ -481,7 +481,7 @@ def _hexadecimal(character: str) -> str:
     return "".join(f"~{byte:02X}" for byte in character.encode())
 
 
-# --- the state of each source in a lock, as operators and sensors see it
+# --- the state of each source in a lock
 
 
 class MemberState(StrEnum):
@@ -507,3 +507,25 @@ def members_of(members: Sequence[ShardState], decision: LockDecision) -> dict[st
         worst = (state for shards, state in ranks if any(shard.source == source for shard in shards))
         found[source] = next(worst, MemberState.READY)
     return found
+
+
+# --- the ways out of a conflict (core.ddl.waysout finds out which of them succeed)
+
+
+class Way(StrEnum):
+    """A way out of a conflict."""
+
+    SAME = "as this one"
+    NOTHING = "as nothing"
+    UNLOCKED = "unlocked"
+    """As this one if both DDLs lead to the same columns, else as one of its own that follows."""
+    SKIPPED = "this one as nothing"
+    """The lock's own DDL is skipped for all shards: the target has its effect already."""
+    EXTENDED = "as this one, with the columns of both"
+    """The target gets the lock's DDL and the columns that only the DDLs of the shards in conflict add."""
+
+    PLACED = "with a place for its rows"
+    """The target gets what the rows of a new shard need."""
+
+
+USUAL_WAYS = (Way.UNLOCKED, Way.SAME, Way.NOTHING)

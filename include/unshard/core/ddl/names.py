@@ -170,7 +170,7 @@ def _kind(match: re.Match[str]) -> TokenKind:
     return TokenKind.WORD if match["word"] else TokenKind.OTHER
 
 
-# --- read which tables a change of rows writes that was logged as a statement, because its events have no rows
+# --- the tables that a change of rows in a statement writes
 
 
 MODIFIERS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "HISTORY")

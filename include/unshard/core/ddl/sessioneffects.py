@@ -142,7 +142,7 @@ def _name(spec: TokenCursor) -> str:
     return spec.name().name.lower()
 
 
-# --- finds new columns that each server fills with different values in existing rows
+# --- new columns that each server fills with different values
 
 
 ENDS = frozenset({"ON", "CHECK", "CONSTRAINT"})
@@ -203,7 +203,7 @@ def _depths(words: Sequence[str]) -> list[int]:
     return depths
 
 
-# --- the effect of a DDL's session beside its text: two DDLs agree only if it is equal, too
+# --- the effect of a session
 
 
 NO_ZONE = "-12:34"

@@ -88,7 +88,7 @@ def last_index(structures: Sequence[str], wanted: str) -> int | None:
     return found[-1] if found else None
 
 
-# --- admission of a new shard to its group: which other shard has, had or will have the structure of the new one
+# --- admission of a new shard to its group
 
 
 REFUSED = f"[{ShardDdlRefused.code}]"

@@ -123,7 +123,7 @@ def _check(lock: str, ddl: Ddl, kinds: tuple[DdlKind, ...], names: dict[TableId,
         raise ReplacementRefused(lock, ddl.text, f"{unrelated[0]} is neither the target nor a shard of its group")
 
 
-# --- commands about single statements of a source's binlog, by position or GTID, usually before a window reaches them
+# --- the commands
 
 
 UNKNOWN = "a command skips it, and the structure of the shard before it is not known yet"

@@ -1,9 +1,4 @@
-"""The statements that give the rows of a new shard a place in its target.
-
-A table that gets the name of a shard has its own structure. If an operator only skips the statement, rows of columns
-that the target lacks stop (US-6003). Only the names of columns are compared, as in core.ddl.waysout.
-
-The ways out of a conflict that lead the rows of all shards into the target, found by simulation.
+"""The ways out of a conflict that lead the rows of all shards into the target, found by simulation.
 
 A conflict ends when every shard's own DDL counts as the lock's DDL, as nothing, or as one that follows. A way out is
 good only if every later row has a place in the target. `ways_out` plays each way to its end, with the DDLs that are
@@ -21,16 +16,18 @@ If a DDL counts as the lock's DDL, its columns have the names that the lock's DD
 Only the names of columns are compared. A value that does not fit into a column of the target is found when its row is
 written. `is_same_change` also compares types. A shard whose structure after a DDL is unknown cannot be simulated; then
 every usual way is returned.
+
+`place` returns the statements that give the rows of a new shard a place in its target: if an operator only skips the
+statement that creates it, rows of columns that the target lacks stop (US-6003).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 
-from unshard.core.ddl.columnnames import UnnamedShard, columns_named, named
-from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, counted, is_queued
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.columnnames import columns_named, named
+from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, UnnamedShard
 from unshard.core.ddl.sessioneffects import ExecutedDdl, added_columns, names_after, specs_of_alter
 from unshard.core.ddl.shardgroup import is_alone, releasable
 from unshard.core.model import Column, Shard, TableId, TableSchema
@@ -40,29 +37,6 @@ from unshard.core.structures.createtext import create_text
 from unshard.core.structures.narrower import narrower
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlUnreadable
-
-
-class Way(StrEnum):
-    """A way out of a conflict."""
-
-    SAME = "as this one"
-    NOTHING = "as nothing"
-    UNLOCKED = "unlocked"
-    """As this one if both DDLs lead to the same columns, else as one of its own that follows."""
-    SKIPPED = "this one as nothing"
-    """The lock's own DDL is skipped for all shards: the target has its effect already."""
-    EXTENDED = "as this one, with the columns of both"
-    """The target gets the lock's DDL and the columns that only the DDLs of the shards in conflict add."""
-
-    PLACED = "with a place for its rows"
-    """The target gets what the rows of a new shard need."""
-
-
-USUAL = (Way.UNLOCKED, Way.SAME, Way.NOTHING)
-
-
-# --- the ways out of a conflict that lead the rows of all shards into the target, found by simulation
-
 
 Names = frozenset[str]
 MOST_STEPS = 300
@@ -197,7 +171,7 @@ def ways_out(conflict: Conflict) -> WaysOut:
     """Return the ways out of a conflict that lead the rows of all shards into the target."""
     group = _group(conflict)
     if group is None:
-        return WaysOut(USUAL)
+        return WaysOut(USUAL_WAYS)
     lock = _step(conflict.lock.entry, conflict, ())
     statements, before = _statements(conflict.lock), conflict.schema(conflict.lock.entry.before)
     if statements:
@@ -208,7 +182,7 @@ def ways_out(conflict: Conflict) -> WaysOut:
         for state in conflict.members
         if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
     }
-    tried = {way: _failure(partial(_decided, group, lock, way, same)) for way in USUAL}
+    tried = {way: _failure(partial(_decided, group, lock, way, same)) for way in USUAL_WAYS}
     found = tuple(way for way, failure in tried.items() if not failure)
     barred = tuple((way, failure) for way, failure in tried.items() if failure)
     return WaysOut(found or _skipped(group, lock) or _extended(conflict, group, lock), barred)
@@ -516,7 +490,7 @@ def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
     """Yield each possible end of the group's next lock."""
     alike = {m.shard for m in group.members if m.steps and m.steps[0].after == lock.after}
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
-    for way in USUAL if is_conflict else (Way.UNLOCKED,):
+    for way in USUAL_WAYS if is_conflict else (Way.UNLOCKED,):
         yield partial(_decided, group, lock, way, alike)
     if is_conflict or (lock.added and lock.added <= group.target and not lock.changed):
         # The target refuses to add columns that it has; the lock then waits for an operator, who skips it.

@@ -150,7 +150,7 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-# --- a limit of bytes per second that several readers share: a token bucket, stored as the time when it is balanced
+# --- a limit of bytes per second: a token bucket
 
 
 BURST_SECONDS = 1.0

@@ -152,7 +152,7 @@ class Segment:
         return self.end - self.start
 
 
-# --- the content of one transaction in a binlog, in a form that two servers of one history share, and its differences
+# --- the content of one transaction, to compare it on two servers
 
 
 SHOWN, BEFORE_DIFFERENCE = 60, 12

@@ -96,7 +96,7 @@ def actions(several_keys: bool) -> Mapping[int, Action]:
     return {4 * s + 2 * b + a: action(b, a, s, several_keys) for s in bits for b in bits for a in bits}
 
 
-# --- the steps in which changes of rows are written one after the other, in the order of the binlog
+# --- changes of rows that are written one after the other
 
 
 ROWS_AT_ONCE = 200

@@ -57,7 +57,7 @@ class RowError:
         return found
 
 
-# --- a collision: two shards have rows with the same key, and the target can have only one of them
+# --- collisions
 
 
 NAMED_AT_ONCE = 20

@@ -66,7 +66,7 @@ def compile_extractor(origin: Origin, expression: str, column: str, case_sensiti
     return Extractor(origin, compiled, column)
 
 
-# --- converts extracted values to the types of the target's columns: the same bytes in load, windows and validation
+# --- extracted values in the types of the target's columns
 
 
 PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")

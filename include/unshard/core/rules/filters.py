@@ -214,7 +214,7 @@ def unknown_names(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in NAMES]
 
 
-# --- expression filters: rows for which an SQL expression is true are omitted, as DM's `expression-filter` defines
+# --- expression filters
 
 
 TOKEN = re.compile(

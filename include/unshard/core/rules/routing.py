@@ -96,7 +96,7 @@ def compile_tables(pairs: tuple[tuple[str, str], ...], case_sensitive: bool, rul
     )
 
 
-# --- routing: finds the target table into which an upstream table is merged
+# --- routing
 
 
 EVERYTHING = BlockAllowList()
@@ -237,7 +237,7 @@ def _shown(target: TableId, extractors: tuple[Extractor, ...]) -> str:
     return f"{place} with {columns}" if columns else place
 
 
-# --- finds rules and list entries that match no table, usually because of a misspelt name
+# --- rules and list entries that match no table
 
 
 def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:

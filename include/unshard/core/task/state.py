@@ -53,7 +53,7 @@ EVERYTHING = ~NOTHING
 """The flags to use when they were not read."""
 
 
-# --- the state of a task: the phase of a source, its checkpoint, the chunks of its full load
+# --- the state of a task
 
 
 class Phase(StrEnum):
@@ -214,7 +214,7 @@ class HeldTotals:
     """When the oldest held rows were stored."""
 
 
-# --- the pause state of a task: nothing of a paused or stopped task begins until it is resumed
+# --- the pause state of a task
 
 
 class PauseKind(StrEnum):

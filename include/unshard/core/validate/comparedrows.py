@@ -73,7 +73,7 @@ def _constant(column: Column, fill: str) -> str:
     return f"{text} COLLATE {column.collation}" if column.collation else text
 
 
-# --- the columns of a shard in the target, while the target has DDL that the shard has not reached
+# --- the columns of a shard while the target is ahead
 
 
 @dataclass(frozen=True, slots=True)

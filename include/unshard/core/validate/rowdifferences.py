@@ -96,7 +96,7 @@ def _is_integer(value: str | None) -> TypeGuard[str]:
     return value is not None and re.fullmatch(r"-?[0-9]+", value) is not None
 
 
-# --- explains expected differences between a target and its shards: held rows and diverted rows
+# --- expected differences: held rows and diverted rows
 
 
 class Because(StrEnum):

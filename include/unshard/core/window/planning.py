@@ -135,7 +135,7 @@ def reason_of(found: Contradiction) -> str:
     return str(RowsContradict(str(found.shard), str(found.location), found.words))
 
 
-# --- decides which rows of a segment a window reads, and whether those of each shard are applied or held
+# --- the rows of a segment that a window reads
 
 
 Contradicted = Mapping[TableId, tuple[Contradiction, ShardState]]
@@ -215,7 +215,7 @@ def _cut(before: Disposition, met: Contradiction, after: ShardState, segment: Se
     yield replace(raw, start=met.location if before.start is None else max(before.start, met.location))
 
 
-# --- selects the held rows that a window releases: the oldest first, up to the size of a window
+# --- the held rows that a window releases
 
 
 def releases(
@@ -257,7 +257,7 @@ def _decodable(state: ShardState) -> Iterator[HeldFile]:
     return takewhile(lambda file: bool(file.structure), releasable(state))
 
 
-# --- the sections of a large window: each is committed before the next one, which is read meanwhile
+# --- the sections of a large window
 
 
 MOST_DISPOSITIONS = 2_000
@@ -304,7 +304,7 @@ def _is_applied(read: Read) -> bool:
     )
 
 
-# --- plans the next window of one source from values alone
+# --- the plan of the next window
 
 
 def plan_window(

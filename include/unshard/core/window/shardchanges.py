@@ -109,7 +109,7 @@ def weight_of(segment: Segment, rules: PlanRules) -> int:
     return sum(r.end - r.start for r in wanted)
 
 
-# --- applies the effects of a statement on shards to the plan of a window (core.window.planning), from values alone
+# --- the effects of a statement on the plan of a window
 
 
 TARGET_IS_DROPPED = "a filter ignores its CREATE TABLE, and the target table is dropped by the statement before it"

@@ -152,7 +152,7 @@ def _committed(plan: Plan) -> str:
     return f"write {moved}, queue entries, structures and held files in one transaction"
 
 
-# --- explains a planned window: for each shard and target the effect and its reason, as `unshard plan` prints them
+# --- the explanation of a planned window
 
 
 @dataclass(frozen=True, slots=True)

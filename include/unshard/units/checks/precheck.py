@@ -101,7 +101,7 @@ def targets_in_sync(task: Task, meta: MetaReader, connections: Connections, begu
     return [problem("target_tables", f"target {target}", error) for target, error in errors.items()]
 
 
-# --- check that the rows of a dropped shard can be told from those of other shards (`drop-shard-rows: delete`)
+# --- the rows of a dropped shard (`drop-shard-rows: delete`)
 
 
 def shard_rows(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]) -> list[Item]:
@@ -119,7 +119,7 @@ def shard_rows(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]
     return items
 
 
-# --- precheck: find everything that would stop a task later, before the first row is copied. Runs in the driver
+# --- all prechecks
 
 
 KEPT_BY = ("reachable", "meta_schema")

@@ -99,7 +99,7 @@ def _not_applied(instance: Instance, schemas: Schemas, image: str) -> Iterator[U
         yield ImageUnderCondition(source, image, where)
 
 
-# --- check that column mappings fit the shards' ids, and give different ids to the shards of a target
+# --- column mappings
 
 
 def mapped_ids(instance: Instance, connection: Connection, schemas: Mapping[TableId, TableSchema]) -> list[Item]:
@@ -150,7 +150,7 @@ def _is_asked(schema: TableSchema, mapped: Mapped) -> bool:
     return column is not None and column.data_type in INTEGERS and mapped.source.lower() in firsts
 
 
-# --- checks of foreign keys: of the shards, and of a target that enforces its own. Runs in the driver
+# --- foreign keys
 
 
 ITEM = "table_schema"
@@ -207,7 +207,7 @@ def _not_of_shards(
                 break
 
 
-# --- checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver
+# --- the source
 
 
 REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")

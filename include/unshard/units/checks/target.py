@@ -98,7 +98,7 @@ def row_filters(
     ]
 
 
-# --- checks whether a target table can take the rows of its shards, with the functions that the snapshot uses
+# --- target tables that exist
 
 
 def unfit(
@@ -178,7 +178,7 @@ def _refuse_mapped(
     fitted(str(shard), structure, target, {column.name.lower(): column for column in present.columns}, reshaping.mapped)
 
 
-# --- check that the target can create tables like the shards: create an empty table of each distinct structure
+# --- target tables that unshard creates
 
 
 CHECK = "target_structure"
@@ -340,7 +340,7 @@ def _clustered_items(task: Task, clustered: list[TableId]) -> list[Item]:
     return verdict("clustered_key", "target", errors, "", Severity.WARNING)
 
 
-# --- checks of the target before a task begins: settings, privileges, existing tables, collations. Runs in the driver
+# --- the target
 
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")

@@ -117,7 +117,7 @@ def _found(
             yield (min(shard, other), max(shard, other)), tuple(row)
 
 
-# --- check the keys of the targets: whether two shards have the same one, and whether it finds the rows of the shards
+# --- the keys of the targets
 
 
 WHOLE = frozenset({"FULL", "FULL_NODUP"})

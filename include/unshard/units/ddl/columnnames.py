@@ -7,7 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from unshard.core.ddl.columnnames import UnnamedShard, named
+from unshard.core.ddl.columnnames import named
+from unshard.core.ddl.queue import UnnamedShard
 from unshard.core.model import TableSchema
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
+from unshard.core.ddl.lock import Way
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
-from unshard.core.ddl.waysout import Way
 from unshard.core.model import Shard
 from unshard.core.shown import shell
 from unshard.units.ddl.lockcommands import one_line, shard_argument

@@ -7,12 +7,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from unshard.core.ddl.lock import (
+    USUAL_WAYS,
     DdlLock,
     LockDecision,
     LockState,
     MemberState,
     Outcome,
     PendingSkips,
+    Way,
     decide,
     members_of,
 )
@@ -20,7 +22,6 @@ from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import groups
-from unshard.core.ddl.waysout import USUAL, Way
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.reload import filled_columns, own_values
 from unshard.core.shown import differing_words
@@ -116,7 +117,7 @@ class LockFacts:
 class LockView(LockFacts):
     """A lock as it is shown to operators: with the ways out of a conflict, which units.ddl.waysout simulates."""
 
-    ways: tuple[Way, ...] = USUAL
+    ways: tuple[Way, ...] = USUAL_WAYS
     """Ways out of a conflict that lead the rows of all shards into the target."""
     barred: tuple[tuple[Way, str], ...] = ()
     """The other usual ways out, each with the reason why it fails."""

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from unshard.core.ddl.lock import DdlLock, LockDecision, LockState
+from unshard.core.ddl.lock import DdlLock, LockDecision, LockState, Way
 from unshard.core.ddl.shardgroup import chain
-from unshard.core.ddl.waysout import Way
 from unshard.units.ddl.scene import LockView, Scene
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ def _is_within(chunk: Chunk, number: int) -> bool:
     return (upper is None or number <= int(upper[0])) and (lower is None or int(lower[0]) <= number)
 
 
-# --- load one dumped chunk in one transaction of the target. Runs in executors
+# --- one dumped chunk
 
 
 log = logging.getLogger(__name__)

@@ -53,6 +53,7 @@ from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables
+from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.full.targets import (
     by_filled_keys,
@@ -69,7 +70,7 @@ from unshard.units.full.targets import (
 from unshard.units.relay.pull import LONGEST, begins, locate
 from unshard.units.rows.conversion import conversion_by_ids
 from unshard.units.rows.joined import joined_rows
-from unshard.units.work import Work, keys_of_shards
+from unshard.units.work import Work
 
 FIRST_FILE = 1
 
@@ -129,7 +130,7 @@ def _events(server: Server, source: str, first: Location, replica_id: int) -> It
         yield chain.from_iterable(run.events() for run in binlogstream.dump(connection, source, first, replica_id))
 
 
-# --- take the snapshot: record the binlog location of a source (P0) and the structure of each of its shards at P0
+# --- the snapshot
 
 
 ATTEMPTS = 5

@@ -44,8 +44,9 @@ from unshard.units.ddl.createtrial import Refused, TrialTables
 from unshard.units.ddl.execute import create_target
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
-from unshard.units.work import Work, keys_of_shards
+from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +225,7 @@ def without_refused_indexes(work: Work, schemas: Mapping[TableId, TableSchema]) 
     return {table: supported[schema.digest][0] for table, schema in schemas.items()}
 
 
-# --- targets of `shard-mode: optimistic` before rows are written: they join when their first shards are known
+# --- targets of `shard-mode: optimistic` before rows are written
 
 
 def join_targets(work: Work) -> bool:

@@ -128,7 +128,7 @@ def _tail_of(frame: Frame, event: bytes, tail: int) -> int:
     return tail
 
 
-# --- pull the binlog of a source up to its present end and store it as segments. Runs in the driver
+# --- the pull
 
 
 SEGMENT_BYTES = (8 << 20) - (128 << 10)

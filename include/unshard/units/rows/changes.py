@@ -138,7 +138,7 @@ def net_lines(
     return found
 
 
-# --- convert batches of row changes to runs, and compact runs, in Arrow and NumPy. Runs in executors
+# --- changes to runs
 
 
 RUNS = pa.schema(
@@ -358,7 +358,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(columns, schema=RUNS)
 
 
-# --- remove row changes that the task's filters exclude, by kind or by expressions that the target evaluates
+# --- row changes that the task's filters exclude
 
 
 OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}

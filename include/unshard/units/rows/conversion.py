@@ -101,7 +101,7 @@ def _is_unknown(value: bytes, target_column: Column, labels: frozenset[str]) -> 
 _CHECKS = {"char": _blanks, "binary": _zeros, "year": _years, "enum": _labels, "set": _labels}
 
 
-# --- convert rows from the structure of a shard to that of its target, by column name. Runs in executors
+# --- the conversion of rows
 
 
 FAMILIES = {

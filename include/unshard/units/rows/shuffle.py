@@ -90,7 +90,7 @@ def _row(slot: int, target: int, body: pa.Buffer) -> pa.RecordBatch:
     )
 
 
-# --- encode keys as bytes that sort roughly like the target's index, and decode them
+# --- keys as bytes that sort roughly like the target's index
 
 
 INTEGER_BYTES = 9

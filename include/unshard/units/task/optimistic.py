@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from unshard.config import Connections, ShardMode, Task, resolve
+from unshard.config import ShardMode
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
@@ -20,8 +20,7 @@ from unshard.units.window.reload import reload_columns
 from unshard.units.work import Work
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta import MetaReader
-    from unshard.units.ddl.differences import DifferenceView
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -86,20 +85,3 @@ def accept_values(work: Work, shard: Shard, columns: Sequence[str], order: Issue
         raise ReloadMustWait(str(shard), f"target {joined.target} is being changed", "let that end (`unshard locks`)")
     if order is not None and not work.meta.joins.complete(joined, with_reloaded(joined, shard, columns), order):
         raise ReloadMustWait(str(shard), f"target {joined.target} was changed meanwhile", "look at `unshard locks`")
-
-
-# --- open differences between shards. Importing this module is cheap: only a task in optimistic mode needs the rest
-
-
-def open_differences(task: Task, meta: "MetaReader", connections: Connections) -> "tuple[DifferenceView, ...]":
-    """Return the open differences of a task in optimistic mode, the oldest first; changes nothing."""
-    if task.shard_mode is not ShardMode.OPTIMISTIC or not task.task_mode.syncs:
-        return ()
-    from unshard.units.ddl.differences import differences
-    from unshard.units.ddl.joining import JoinRules
-    from unshard.units.ddl.jointarget import OnTarget
-    from unshard.units.full.targets import mapped_columns
-
-    delay = task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, task), delay, task.options.is_strict, time_zone=task.timezone)
-    return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

@@ -32,7 +32,8 @@ from unshard.units.begun import opened
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.optimistic import open_differences, plan_joins
+from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import plan_joins
 from unshard.units.task.run import full_mode
 from unshard.units.window.rules import changes_of
 from unshard.units.window.suspension import retry

@@ -264,7 +264,7 @@ def _asked(known: _Known, instance: Instance, connections: Connections) -> Sourc
         end = end.in_generation(position.generation)
         unread: int | Unread = Unread.NOTHING
         if end > position:
-            from unshard.units.relay.newbinlog import first_unread  # the reader of binlogs, and with it numpy
+            from unshard.units.relay.unread import first_unread  # the reader of binlogs, and with it numpy
 
             unread = first_unread(server, source, position)
         return replace(known.at(now, unread), upstream=end, lag_bytes=lag_bytes(logs, position, end))

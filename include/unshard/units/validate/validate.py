@@ -85,7 +85,7 @@ def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -
     return {name: message for name, message in asked.items() if message}
 
 
-# --- validate that every target table is the union of its shards. Runs in the driver, on threads
+# --- the validation
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ def _changes(job: WindowJob, found: Found, results: list[Result]) -> Changes:
     return changes_of(job, 0, found.runs(0))
 
 
-# --- the Spark job of a window, as the driver starts it: read parts, shuffle their runs by target, apply them
+# --- the Spark job of a window
 
 
 MOST_APPLIERS = 8

@@ -201,7 +201,7 @@ def _read(statement: Statement) -> Ddl | None:
         return None  # planning raises the error if the statement concerns a shard
 
 
-# --- the structure of a shard after its newest DDL, read from its source. Runs in the driver
+# --- the structure of a shard after its newest DDL
 
 
 def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
@@ -233,7 +233,7 @@ def names(statement: Statement, table: TableId) -> bool:
     return bool({*found.named([table])}) if found.is_certain else bool(concerned(statement, [table]))
 
 
-# --- find the tables whose rows a statement may have changed without row events (driver)
+# --- tables whose rows a statement may have changed without row events
 
 
 SEES_ALL = ("SELECT", "TRIGGER")

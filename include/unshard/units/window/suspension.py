@@ -22,8 +22,9 @@ from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision
+from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
-from unshard.units.work import Work, enforced_keys
+from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
 

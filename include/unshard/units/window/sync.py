@@ -78,6 +78,7 @@ from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import (
     NOT_JOINED,
@@ -100,7 +101,7 @@ from unshard.units.window.suspension import (
     suspended_of,
 )
 from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
-from unshard.units.work import Work, enforced_keys
+from unshard.units.work import Work
 
 
 def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None:
@@ -112,7 +113,7 @@ def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None
         raise DeferredRowMissing(str(missing.target), str(missing.shard), missing.key, missing.count)
 
 
-# --- delete the rows of dropped and truncated shards from merged targets. Runs in the driver
+# --- the rows of dropped and truncated shards
 
 
 log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ def _delete(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
     return found
 
 
-# --- runs one window of one source (driver): the only way in which rows of the binlog reach the target
+# --- one window
 
 
 Progress = Callable[[str], None]

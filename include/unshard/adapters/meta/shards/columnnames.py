@@ -11,8 +11,7 @@ from sqlalchemy import Connection, select, update
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import entry_of, held_of, matches, shard_columns, shard_of
 from unshard.adapters.meta.tasks.sources import lock_source
-from unshard.core.ddl.columnnames import UnnamedShard
-from unshard.core.ddl.queue import EntryState, QueueEntry
+from unshard.core.ddl.queue import EntryState, QueueEntry, UnnamedShard
 
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 

@@ -32,8 +32,7 @@ from unshard.adapters.meta.shards.plannedshards import (
     read_waiting,
 )
 from unshard.adapters.meta.shards.unknownstructures import read_unknown_shards, write_findings
-from unshard.core.ddl.columnnames import UnnamedShard
-from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Location, Shard, TableId, TableSchema
