@@ -76,7 +76,7 @@ class Word(NamedTuple):
         return self.text if self.text[0] in "'\"" else self.text.upper()
 
 
-class Part(NamedTuple):
+class WordRun(NamedTuple):
     """A run of words that both statements contain, or a run of one that replaces a run of the other."""
 
     ours: tuple[Word, ...]
@@ -84,12 +84,12 @@ class Part(NamedTuple):
     differs: bool
 
 
-def compared(ours: str, theirs: str) -> Iterator[Part]:
+def compared(ours: str, theirs: str) -> Iterator[WordRun]:
     """Split both statements into parts that are equal and parts that differ, in order."""
     mine, others = _words(ours), _words(theirs)
     matcher = SequenceMatcher(None, [w.meaning for w in mine], [w.meaning for w in others], autojunk=False)
     for what, a, b, c, d in matcher.get_opcodes():
-        yield Part(mine[a:b], others[c:d], what != "equal")
+        yield WordRun(mine[a:b], others[c:d], what != "equal")
 
 
 def differing_words(ours: str, theirs: str) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _words(text: str) -> tuple[Word, ...]:
     return tuple(Word(*match.groups()) for match in _WORD.finditer(text))
 
 
-def _phrase(part: Part) -> str:
+def _phrase(part: WordRun) -> str:
     mine, others = (_shown(words) for words in (part.ours, part.theirs))
     if not mine:
         return f"adds `{others}`"

@@ -32,7 +32,7 @@ from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision, KeyOutOfOrder, RowRefused, RowsMissing
-from unshard.units.rows.changes import RUNS, Origin, runs_of
+from unshard.units.rows.changes import RUNS, BatchOrigin, runs_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 from unshard.units.window.tasks import apply_target
 from unshard_demo import servers
@@ -112,7 +112,7 @@ class Target:
             while some:
                 part += 1
                 cut = chance.randint(1, len(some))
-                origin = Origin(number, layout, part, safe)
+                origin = BatchOrigin(number, layout, part, safe)
                 runs, broken = runs_of(batch_of(structure, some[:cut]), conversion, origin)
                 assert broken is None
                 batches.append(runs)

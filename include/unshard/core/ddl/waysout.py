@@ -188,7 +188,7 @@ def ways_out(conflict: Conflict) -> WaysOut:
     return WaysOut(found or _skipped(group, lock) or _extended(conflict, group, lock), barred)
 
 
-def _failure(decided: "Callable[[], _Group]") -> str:
+def _failure(decided: "Callable[[], _SimulatedGroup]") -> str:
     """Return why a way out fails; empty if it succeeds."""
     try:
         _finish(decided(), _Budget(MOST_STEPS))
@@ -197,11 +197,11 @@ def _failure(decided: "Callable[[], _Group]") -> str:
     return ""
 
 
-def _skipped(group: "_Group", lock: "_Step") -> tuple[Way, ...]:
+def _skipped(group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
     return () if _failure(lambda: group.without(lock)) else (Way.SKIPPED,)
 
 
-def _extended(conflict: Conflict, group: "_Group", lock: "_Step") -> tuple[Way, ...]:
+def _extended(conflict: Conflict, group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
     statements, before = extension(conflict), conflict.schema(conflict.lock.entry.before)
     if not statements or before is None:
         return ()
@@ -261,13 +261,13 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _SimulatedGroup:
     """The columns of the target, and its shards."""
 
     target: Names
     members: tuple[_Member, ...]
 
-    def popped(self, which: Sequence[Shard]) -> "_Group":
+    def popped(self, which: Sequence[Shard]) -> "_SimulatedGroup":
         """Return the group after the oldest DDL of some shards is resolved."""
         members = tuple(member.popped() if member.shard in which else member for member in self.members)
         for member in members:
@@ -275,14 +275,14 @@ class _Group:
                 member.require_place(self.target)
         return replace(self, members=members)
 
-    def settled(self) -> "_Group":
+    def settled(self) -> "_SimulatedGroup":
         """Return the group after the due pending skips."""
         group = self
         while due := [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]:
             group = group.popped(due)
         return group
 
-    def without(self, step: _Step) -> "_Group":
+    def without(self, step: _Step) -> "_SimulatedGroup":
         """Return the group after a DDL is skipped for all shards.
 
         If the target keeps a column that the DDL renames, its new name is another column of the target.
@@ -291,7 +291,7 @@ class _Group:
             raise _NoWay(f"the target would keep {_told(kept)}, which the DDL of {step.order[1]} changes")
         return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
 
-    def executed(self, step: _Step) -> "_Group":
+    def executed(self, step: _Step) -> "_SimulatedGroup":
         """Return the group after the target has executed a DDL."""
         if there := step.added & self.target:
             raise _NoWay(f"the target has {_told(there)} already, which the DDL of {step.order[1]} adds")
@@ -306,7 +306,7 @@ class _Group:
         )
         for member in members:
             member.require_place(target)
-        return _Group(target, members)
+        return _SimulatedGroup(target, members)
 
 
 def _told(names: Names) -> str:
@@ -324,7 +324,7 @@ class _Budget:
         return self._left < 0
 
 
-def _group(conflict: Conflict) -> _Group | None:
+def _group(conflict: Conflict) -> _SimulatedGroup | None:
     """Return the group at the beginning; None if a structure is unknown."""
     unknown = any(conflict.schema(digest) is None for state in conflict.members for digest in _structures(state))
     if unknown or conflict.schema(conflict.lock.entry.after) is None:
@@ -346,7 +346,7 @@ def _group(conflict: Conflict) -> _Group | None:
         )
         for state in alike.values()
     )
-    return _Group(target, tuple(members))
+    return _SimulatedGroup(target, tuple(members))
 
 
 def _key(state: ShardState, conflict: Conflict) -> object:
@@ -397,7 +397,7 @@ def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_m
     return replace(step, added=new - old, removed=old - new, changed=changed)
 
 
-def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> _Group:
+def _decided(group: _SimulatedGroup, lock: _Step, way: Way, same: Collection[Shard]) -> _SimulatedGroup:
     """Return the group after a way out of a conflict and the execution of the lock's DDL."""
     others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
     if way is Way.NOTHING:
@@ -470,7 +470,7 @@ def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
-def _finish(group: _Group, budget: _Budget) -> None:
+def _finish(group: _SimulatedGroup, budget: _Budget) -> None:
     """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so."""
     settled = group.settled()
     heads = [member.steps[0] for member in settled.members if member.steps]
@@ -486,7 +486,7 @@ def _finish(group: _Group, budget: _Budget) -> None:
     raise failures[0]
 
 
-def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
+def _next(group: _SimulatedGroup, lock: _Step) -> "Iterator[Callable[[], _SimulatedGroup]]":
     """Yield each possible end of the group's next lock."""
     alike = {m.shard for m in group.members if m.steps and m.steps[0].after == lock.after}
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)

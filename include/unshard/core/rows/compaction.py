@@ -111,7 +111,7 @@ class RowStepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RowImages:
+class StepImages:
     """The images of one step, by their numbers: all rows of an INSERT or DELETE, or BEFORE and AFTER of one UPDATE."""
 
     kind: RowStepKind
@@ -120,7 +120,7 @@ class RowImages:
 
 def steps_of(
     ops: Sequence[int], names: Sequence[Hashable], alone: Sequence[bool], most: int = ROWS_AT_ONCE
-) -> Iterator[RowImages]:
+) -> Iterator[StepImages]:
     """Yield the steps of images in the order of the binlog.
 
     Images with different names are not in one step: the name contains the table and whatever else one statement shares.
@@ -129,7 +129,7 @@ def steps_of(
     row = 0
     while row < len(ops):
         if is_update(ops, names, row):
-            yield RowImages(RowStepKind.UPDATE, (row, row + 1))
+            yield StepImages(RowStepKind.UPDATE, (row, row + 1))
             row += 2
             continue
         adds = Op(ops[row]).adds
@@ -143,7 +143,7 @@ def steps_of(
             and not is_update(ops, names, end)
         ):
             end += 1
-        yield RowImages(RowStepKind.INSERT if adds else RowStepKind.DELETE, tuple(range(row, end)))
+        yield StepImages(RowStepKind.INSERT if adds else RowStepKind.DELETE, tuple(range(row, end)))
         row = end
 
 

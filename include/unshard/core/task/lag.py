@@ -54,7 +54,7 @@ NOTHING_WAITS = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class OldestMissing:
     """The ages, in seconds, of the oldest changes that targets lack; None: they lack none of the kind."""
 
     unread: float | Unread = Unread.NOTHING
@@ -67,7 +67,7 @@ class Missing:
     """Diverted and deferred rows, and columns that are reloaded."""
 
 
-def lag_of(missing: Missing) -> Lag:
+def lag_of(missing: OldestMissing) -> Lag:
     """Return the lag of a source."""
     ages = [age for age in (missing.load, missing.ddl, missing.held, missing.rows) if age is not None]
     ages += [] if isinstance(missing.unread, Unread) else [missing.unread]

@@ -20,7 +20,7 @@ from unshard.core.join.group import Member
 from unshard.core.join.places import places_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import filled_value
-from unshard.core.rules.reshaping import Seen
+from unshard.core.rules.reshaping import ReshapedShard
 from unshard.core.sql.literals import DECIMALS, literal
 from unshard.core.sql.quoting import identifier, qualified
 
@@ -34,7 +34,7 @@ def compared_rows(
     names: Mapping[int, str],
     member: Member,
     fills: Mapping[int, str],
-) -> Seen:
+) -> ReshapedShard:
     """Return the rows of a shard with the target's columns; `names` are the target's names of the ids.
 
     A column of the shard without an id, because its DDL is not accepted yet, keeps its name. If the target's column of
@@ -57,7 +57,7 @@ def compared_rows(
     values += [f"{_constant(column, fill[column.name.lower()])} AS {identifier(column.name)}" for column in added]
     found = with_names(replace(structure, columns=kept), renamed)
     found = replace(found, columns=(*found.columns, *(replace(column, sent_as=None) for column in added)))
-    return Seen(found, f"(SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
+    return ReshapedShard(found, f"(SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
 
 
 def _constant(column: Column, fill: str) -> str:

@@ -77,7 +77,7 @@ from itertools import takewhile
 
 from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
-from unshard.core.ddl.online import OnlineTable, Step, Swapped
+from unshard.core.ddl.online import OnlineStep, OnlineTable, Swapped
 from unshard.core.ddl.queue import HeldFile, ShardState
 from unshard.core.ddl.sequences import followed, is_about_sequence
 from unshard.core.ddl.shardgroup import releasable
@@ -99,7 +99,7 @@ from unshard.core.window.plan import (
 )
 from unshard.core.window.shardchanges import (
     PlanRules,
-    Site,
+    StatementSite,
     Walk,
     apply_effect,
     coordinate,
@@ -143,7 +143,7 @@ Contradicted = Mapping[TableId, tuple[Contradiction, ShardState]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SegmentReading:
     """The values that are equal for all segments up to the next statement."""
 
     source: str
@@ -155,7 +155,7 @@ class Reading:
 
 
 def reads(
-    reading: Reading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
 ) -> Iterator[Read]:
     """Yield the reads of a segment, with a disposition for each routed table.
 
@@ -174,7 +174,7 @@ def reads(
 
 
 def _segment_read(
-    reading: Reading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
 ) -> Read | None:
     found = {
         table: target
@@ -198,7 +198,7 @@ def _segment_read(
     return Read(segment.name, segment.file, ranges, tuple(dispositions), first_time=segment.first_time)
 
 
-def _disposition(state: ShardState, segment: Segment, reading: Reading) -> Disposition:
+def _disposition(state: ShardState, segment: Segment, reading: SegmentReading) -> Disposition:
     waits = state.queue or state.held or not state.structure or state.target in reading.stopped
     hold = state.last_seq if waits else None
     start = state.start if state.start is not None and state.start > segment.begins else None
@@ -417,7 +417,7 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
         return _read(source, walk, segment, rules)
     statement, present = segment.statement, _present(walk)
     before, after = walk.sequences, followed(walk.sequences, statement, present)
-    step = rules.online.step(statement, present, walk.online_tables) if rules.online else Step((), (statement,))
+    step = rules.online.step(statement, present, walk.online_tables) if rules.online else OnlineStep((), (statement,))
     walk = replace(walk, sequences=after, online_tables=step.online_tables)
     if command is not None:
         applied_commands = AppliedCommand(command.number, segment.begins, without_strings(statement.text))
@@ -499,7 +499,7 @@ def _effect(walk: Walk, effect: Effect, statement: Statement, context: _Statemen
         return walk
     shard = Shard(context.source, effect.table)
     return apply_effect(
-        walk, effect, Site(shard, target, context.segment, statement, context.command, context.rules.rows_of)
+        walk, effect, StatementSite(shard, target, context.segment, statement, context.command, context.rules.rows_of)
     )
 
 
@@ -523,7 +523,9 @@ def _show(source: str, walk: Walk, online_table: OnlineTable, segment: Segment, 
     if online_table.seen or online_table.table not in segment.tables or target is None or online_table.create is None:
         return walk
     walk = replace(walk, online_tables=tuple(other for other in walk.online_tables if other != online_table))
-    site = Site(Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create)
+    site = StatementSite(
+        Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create
+    )
     if online_table.structure:
         return join(walk, Joins(online_table.table, online_table.structure), site)
     mismatched = MismatchedNewShard(
@@ -551,7 +553,7 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
         if is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
             found = coordinate(found, *_unlogged(each, state.target, segment))
             contradicted[each.shard.table] = each, found.shards[each.shard.table]
-    reading = Reading(
+    reading = SegmentReading(
         source,
         rules.target_of,
         walk.sequences | {online_table.table for online_table in walk.online_tables},
@@ -560,9 +562,9 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
 
 
-def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, Site]":
+def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, StatementSite]":
     """Return the change that is missing in the binlog, and the location where it is assumed."""
     table, end = found.shard.table, segment.start if found.committed else found.location.position
     change = Undecided(table, reason_of(found), text_of(found, target), fingerprint_of(found, target))
     statement = Statement(text_of(found, table), table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
-    return change, Site(found.shard, target, replace(segment, end=end), statement)
+    return change, StatementSite(found.shard, target, replace(segment, end=end), statement)

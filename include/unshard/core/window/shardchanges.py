@@ -139,7 +139,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StatementSite:
     """A statement, the shard that it concerns, and its segment."""
 
     shard: Shard
@@ -155,7 +155,7 @@ class Site:
         return Location(self.segment.file, self.segment.end)
 
 
-def apply_effect(walk: Walk, effect: Effect, site: Site) -> Walk:
+def apply_effect(walk: Walk, effect: Effect, site: StatementSite) -> Walk:
     """Apply one effect of a statement to a shard."""
     state = walk.shards.get(site.shard.table)
     if (
@@ -185,7 +185,7 @@ def apply_effect(walk: Walk, effect: Effect, site: Site) -> Walk:
     return found
 
 
-def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: Site) -> Walk:
+def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: StatementSite) -> Walk:
     """Apply a statement after which the target lacks rows of a shard, or the shard has another target."""
     match effect:
         case Leaves():
@@ -201,7 +201,7 @@ def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: Site)
             return _together(walk, effect, site)
 
 
-def _truncate(walk: Walk, effect: Truncates, site: Site) -> Walk:
+def _truncate(walk: Walk, effect: Truncates, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or (state.start is not None and site.location <= state.start):
         return _ignore(walk)  # the second: the dump has the rows that were written after it
@@ -210,7 +210,7 @@ def _truncate(walk: Walk, effect: Truncates, site: Site) -> Walk:
     return _ignore(walk) if found is walk else found
 
 
-def _delete(walk: Walk, site: Site) -> Walk:
+def _delete(walk: Walk, site: StatementSite) -> Walk:
     """Delete the rows of a shard from a merged target; if they cannot be told from those of others, ask an operator."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left or state.is_dropped or site.rows_of is None:
@@ -224,7 +224,7 @@ def _delete(walk: Walk, site: Site) -> Walk:
     return replace(walk, shards=shards, deletions=(*walk.deletions, deletion))
 
 
-def _moved(walk: Walk, effect: Moves, site: Site) -> Walk | None:
+def _moved(walk: Walk, effect: Moves, site: StatementSite) -> Walk | None:
     """Queue a RENAME of the target if both targets are one-to-one; the new shard waits for it. None if they are not."""
     new, state = _renamed_site(effect, site), walk.shards.get(effect.table)
     is_free = not any(other for other in _group(walk, new) if not other.has_left)
@@ -235,11 +235,11 @@ def _moved(walk: Walk, effect: Moves, site: Site) -> Walk | None:
     return enter_alone(found, state.structure, "", effect.routed, new, WholeChange.CREATE)
 
 
-def _renamed_site(effect: Moves, site: Site) -> Site:
+def _renamed_site(effect: Moves, site: StatementSite) -> StatementSite:
     return replace(site, shard=Shard(site.shard.source, effect.to), target=effect.to_target)
 
 
-def _together(walk: Walk, effect: Together, site: Site) -> Walk:
+def _together(walk: Walk, effect: Together, site: StatementSite) -> Walk:
     """Apply all effects, or the other ones if a rename is not one of one-to-one targets."""
     found: Walk | None = walk if effect.steps else None
     for each, target in effect.steps:
@@ -253,7 +253,7 @@ def _together(walk: Walk, effect: Together, site: Site) -> Walk:
     return walk
 
 
-def _remove(walk: Walk, change: WholeChange, site: Site, to: TableId | None = None) -> Walk:
+def _remove(walk: Walk, change: WholeChange, site: StatementSite, to: TableId | None = None) -> Walk:
     """Queue a statement about the whole target table if the shard is its only one; else the rows stay."""
     state = walk.shards.get(site.shard.table)
     if change is WholeChange.NONE or state is None or not is_only(state, _group(walk, site)):
@@ -263,7 +263,7 @@ def _remove(walk: Walk, change: WholeChange, site: Site, to: TableId | None = No
     return replace(walk, shards=shards, queued=(*walk.queued, entry))
 
 
-def _group(walk: Walk, site: Site) -> list[ShardState]:
+def _group(walk: Walk, site: StatementSite) -> list[ShardState]:
     return [state for state in (*walk.shards.values(), *walk.peers) if state.target == site.target]
 
 
@@ -271,7 +271,7 @@ def _ignore(walk: Walk) -> Walk:
     return replace(walk, ignored=walk.ignored + 1)
 
 
-def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
+def coordinate(walk: Walk, effect: Coordinated | Undecided, site: StatementSite) -> Walk:
     """Queue a DDL of a shard; its later rows have the structure after it."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
@@ -312,7 +312,7 @@ def _known_by_peer(
     return effect
 
 
-def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
+def _follow(walk: Walk, effect: Follows, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         return _unknown(walk, "", site)
@@ -320,14 +320,14 @@ def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
     return _ignore(_set(walk, replace(state, structure=effect.after), (), change))
 
 
-def _unknown(walk: Walk, routed: str, site: Site) -> Walk:
+def _unknown(walk: Walk, routed: str, site: StatementSite) -> Walk:
     """Let a table whose CREATE TABLE was never seen wait for an operator; a command that skips its DDL ignores it."""
     if site.command is not None and site.command.kind is CommandKind.SKIP:
         return _ignore(walk)
     return enter_alone(walk, "", str(UnknownShard(str(site.shard), str(site.target), str(site.location))), routed, site)
 
 
-def _leave(walk: Walk, site: Site) -> Walk:
+def _leave(walk: Walk, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         return walk
@@ -338,14 +338,14 @@ def _leave(walk: Walk, site: Site) -> Walk:
     return replace(walk, renames=(*walk.renames, renamed))
 
 
-def _rename(walk: Walk, effect: Renamed, site: Site) -> Walk:
+def _rename(walk: Walk, effect: Renamed, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
     return replace(walk, renames=(*walk.renames, Rename(site.shard, effect.to, site.location)))
 
 
-def join(walk: Walk, effect: Joins, site: Site) -> Walk:
+def join(walk: Walk, effect: Joins, site: StatementSite) -> Walk:
     """Make a table a shard of its group."""
     structure = effect.structure
     state = walk.shards.get(site.shard.table)
@@ -391,7 +391,7 @@ def join(walk: Walk, effect: Joins, site: Site) -> Walk:
 
 
 def enter_alone(
-    walk: Walk, structure: str, reason: str, routed: str, site: Site, whole: WholeChange = WholeChange.NONE
+    walk: Walk, structure: str, reason: str, routed: str, site: StatementSite, whole: WholeChange = WholeChange.NONE
 ) -> Walk:
     """Make the table a shard whose rows wait for an operator, under a name that is free now or after the commit.
 

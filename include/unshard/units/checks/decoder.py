@@ -135,7 +135,7 @@ def compare_part(  # noqa: PLR0913, PLR0917
     own = _Own(tables)
     for piece in pieces:
         own.read(piece)
-    comparison = _Comparison(source, own, compare_values or compare)
+    comparison = _DecoderComparison(source, own, compare_values or compare)
     for event in read_events(server, source, part[0], ends, tables, replica_id) if tables else ():
         comparison.add(event)
     return replace(comparison.report(), begins=part[0], ends=ends)
@@ -300,7 +300,7 @@ def _events_of(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
 
 
 @dataclass
-class _Comparison:
+class _DecoderComparison:
     """Counts what is equal and collects the first difference of each column."""
 
     source: str

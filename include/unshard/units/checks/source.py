@@ -58,7 +58,7 @@ from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.rules import MappedIdsTooLarge, MappingOverlap
 from unshard.errors.source import UnknownColumnType
-from unshard.units.full.discover import Found, find_shards
+from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.relay.pull import locate
 
 LACKING = ("MINIMAL", "NOBLOB")
@@ -238,7 +238,7 @@ class Checked:
     """The result of one source: its items, shards and their structures."""
 
     items: tuple[Item, ...]
-    found: Found | None = None
+    found: FoundShards | None = None
     schemas: Mapping[TableId, TableSchema] | None = None
     values: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0

@@ -236,7 +236,7 @@ def _unfit_as_created(task: Task, target: TableId, made: TableSchema | None, sha
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedStructure:
     """The trial of a structure, with the first shard of a target that has it."""
 
     target: TableId
@@ -253,18 +253,20 @@ class Tried:
         return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments), severity)
 
 
-def _tried(trials: TrialTables, target: TableId, shards: Mapping[Shard, TableSchema], exists: bool) -> list[Tried]:
-    tried: dict[str, Tried] = {}
+def _tried(
+    trials: TrialTables, target: TableId, shards: Mapping[Shard, TableSchema], exists: bool
+) -> list[TriedStructure]:
+    tried: dict[str, TriedStructure] = {}
     sources: set[str] = set()
     for shard, schema in shards.items():
         is_first, key = shard.source not in sources, trials.key(schema)
         sources.add(shard.source)
         if key not in tried or is_first:
-            tried[key] = Tried(target, shard, schema, trials.tried(schema), exists, is_first)
+            tried[key] = TriedStructure(target, shard, schema, trials.tried(schema), exists, is_first)
     return list(tried.values())
 
 
-def _items(task: Task, each: Tried) -> Iterator[Item]:
+def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
     leaves_out = task.options.unsupported_indexes is UnsupportedIndexes.LEAVE_OUT
     out = [refused for refused in each.trial.refused if leaves_out and is_optional(refused.part)]
     if out and not each.exists:
@@ -306,7 +308,7 @@ def _remedy(refused: Refused) -> str:
     return REMEDIES[refused.part.kind] + (LEAVE_OUT if is_optional(refused.part) else "")
 
 
-def _differences(each: Tried, made: TableSchema) -> Iterator[Item]:
+def _differences(each: TriedStructure, made: TableSchema) -> Iterator[Item]:
     """Yield the differences between the created table and the request, including the target's warnings."""
     if each.is_first and made.lacks_transactions:
         error = EngineNotTransactional(str(each.target), made.lacks_transactions)

@@ -59,10 +59,10 @@ def _shared(task: Task, connections: Connections, shards: Group, key: SharedKey)
         def ask_all(ask: Any) -> None:
             list(pool.map(lambda name: _with_source(task, connections, name, by_source[name], ask), by_source))
 
-        def asked(shard: Shard) -> _Asked:
+        def asked(shard: Shard) -> _AskedKeys:
             index = leading_index(shards[shard], key.columns)
             assert index is not None
-            return _Asked(shard, key.columns, index, _dumped(task, shard.source))
+            return _AskedKeys(shard, key.columns, index, _dumped(task, shard.source))
 
         ask_all(lambda connection, shard: samples.update({shard: _sample(connection, asked(shard))}))
         ask_all(lambda connection, shard: found.update(_found(connection, asked(shard), samples)))
@@ -70,7 +70,7 @@ def _shared(task: Task, connections: Connections, shards: Group, key: SharedKey)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedKeys:
     """A shard, the columns of the target's key, and the shard's index that finds their values."""
 
     shard: Shard
@@ -94,7 +94,7 @@ def _with_source(task: Task, connections: Connections, source: str, shards: Sequ
             ask(connection, shard)
 
 
-def _sample(connection: Any, asked: _Asked) -> tuple[Key, ...]:
+def _sample(connection: Any, asked: _AskedKeys) -> tuple[Key, ...]:
     """Return the keys at both ends of the table: where shards that count from 1 overlap, and where they continue.
 
     Excluded rows are filtered afterwards, so the condition causes no search. NULL is equal to nothing.
@@ -105,7 +105,7 @@ def _sample(connection: Any, asked: _Asked) -> tuple[Key, ...]:
 
 
 def _found(
-    connection: Any, asked: _Asked, samples: Mapping[Shard, tuple[Key, ...]]
+    connection: Any, asked: _AskedKeys, samples: Mapping[Shard, tuple[Key, ...]]
 ) -> Iterator[tuple[tuple[Shard, Shard], Key]]:
     """Yield a key that this shard has, too, for each shard with sampled keys."""
     shard, first = asked.shard, asked.index.columns[0]

@@ -54,7 +54,7 @@ from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables
 from unshard.units.foreignkeys import keys_of_shards
-from unshard.units.full.discover import Found, find_shards
+from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.full.targets import (
     by_filled_keys,
     copy_schemas,
@@ -260,7 +260,7 @@ def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
     return view.moment.location, view.moment.gtid
 
 
-def present_schemas(connection: Connection, instance: Instance) -> tuple[Found, dict[TableId, TableSchema]]:
+def present_schemas(connection: Connection, instance: Instance) -> tuple[FoundShards, dict[TableId, TableSchema]]:
     """Read the shards of a source and their present structures; raises if routes are wrong."""
     found = find_shards(connection, instance)
     if found.problems:

@@ -119,7 +119,7 @@ class _Hash(Protocol):
 
 
 @dataclass(slots=True)
-class _Images:
+class _RowImages:
     """Row images that are being collected."""
 
     operation: str
@@ -140,7 +140,7 @@ class _Images:
 def read_content(events: Iterable[Opened], place: str) -> TransactionContent:
     """Return the content of a transaction from its events."""
     tables: dict[int, TableId] = {}
-    found: dict[TableId, list[_Images]] = {}
+    found: dict[TableId, list[_RowImages]] = {}
     statements: list[str] = []
     for frame, body, _ in events:
         if frame.type == EventType.TABLE_MAP:
@@ -158,14 +158,14 @@ def read_content(events: Iterable[Opened], place: str) -> TransactionContent:
     )
 
 
-def _add(images: list[_Images], frame: Frame, body: bytes, place: str) -> None:
+def _add(images: list[_RowImages], frame: Frame, body: bytes, place: str) -> None:
     operation = "INSERT" if frame.type in INSERTS else "DELETE" if frame.type in DELETES else "UPDATE"
     _, offset, columns = images_at(frame, body)
     if frame.type == EventType.PARTIAL_UPDATE_ROWS:
         columns = (*columns, PARTIAL)
     data = inflate(body[offset:], place) if frame.type in COMPRESSED_ROWS else body[offset:]
     if not images or (images[-1].operation, images[-1].columns) != (operation, columns):
-        images.append(_Images(operation, columns))
+        images.append(_RowImages(operation, columns))
     images[-1].add(data)
 
 

@@ -164,7 +164,7 @@ ADDS = np.array([op.adds for op in Op])
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BatchOrigin:
     """The properties that all rows of a batch share."""
 
     shard: int
@@ -200,7 +200,7 @@ def changes_in(batch: pa.RecordBatch) -> int:
     return int((ops != Op.AFTER).sum())
 
 
-def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> tuple[pa.RecordBatch, bytes | None]:
+def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: BatchOrigin) -> tuple[pa.RecordBatch, bytes | None]:
     """Compact a batch of one shard; also return a key whose changes contradict each other, if there is one."""
     if is_sparse(batch):
         if conversion.key:
@@ -217,7 +217,7 @@ def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> tu
 
 
 def _keyed(
-    columns: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: Origin
+    columns: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: BatchOrigin
 ) -> tuple[pa.RecordBatch, bytes | None]:
     key, adds = key_of_rows(columns, conversion), ADDS[ops]
     groups = grouped(key, ~adds, adds)
@@ -239,7 +239,7 @@ def _keyed(
     return _batch(origin, counts, names, lines, blank, bases), broken
 
 
-def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: BatchOrigin) -> pa.RecordBatch:
     """Make a run of each change of rows that lack columns; they are compacted with all runs of the target."""
     refuse_lost_keys(batch, conversion, origin.name)
     key = key_of_rows(batch.columns[FIRST_COLUMN:-1], conversion)
@@ -263,7 +263,9 @@ def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversi
     return conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
 
 
-def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+def _multiset(
+    values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion, origin: BatchOrigin
+) -> pa.RecordBatch:
     lines, blank = conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
     counted = counted_lines(lines, np.where(adds, 1, -1))
     change = counted.change
@@ -272,7 +274,9 @@ def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversi
     return _batch(origin, counts, key, lines.take(counted.rows), blank.take(counted.rows))
 
 
-def _one_by_one(values: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+def _one_by_one(
+    values: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: BatchOrigin
+) -> pa.RecordBatch:
     """Make a run of each change, which is compacted with all runs of the target; an UPDATE has its line before."""
     lines, blank = conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
     kept = np.flatnonzero(ops != Op.BEFORE)
@@ -335,7 +339,7 @@ def equal_to_previous(values: pa.Array) -> np.ndarray:
 
 
 def _batch(
-    origin: Origin,
+    origin: BatchOrigin,
     counts: tuple[np.ndarray, np.ndarray],
     key: pa.Array,
     line: pa.Array,

@@ -136,7 +136,7 @@ Behind = Mapping[tuple[Shard, int | None], tuple[ExecutedDdl, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TargetField:
     """The origin of a column of the target."""
 
     column: Column
@@ -165,7 +165,7 @@ class Conversion:
     """Conversion of rows of one structure to rows of one target table."""
 
     destination: Destination
-    fields: tuple[Field, ...]
+    fields: tuple[TargetField, ...]
     key: tuple[int, ...]
     """Numbers of the fields of the target's key; empty for a multiset."""
 
@@ -250,7 +250,7 @@ def _conversion(match: _Match, *, is_exact: bool) -> Conversion:
     constants = {**match.constants, **extracted}
     mapped = _mapped(shard, structure, target, schema, match.target_names, match.reshaping)
     fields = tuple(
-        Field(column, NO_PLACE, constant=constants[column.name.lower()])
+        TargetField(column, NO_PLACE, constant=constants[column.name.lower()])
         if column.name.lower() in constants
         else _field(
             shard,
@@ -284,14 +284,14 @@ def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
     return converted
 
 
-def _shown_key(structure: TableSchema, fields: Sequence[Field]) -> tuple[str, ...]:
+def _shown_key(structure: TableSchema, fields: Sequence[TargetField]) -> tuple[str, ...]:
     """Return the columns that show a row of a target without a usable key: the shard's key, else the first ones."""
     key = {name.lower() for name in structure.key}
     names = tuple(field.column.name for field in fields)
     return tuple(name for name in names if name.lower() in key) or names[:3]
 
 
-def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
+def _array_of(field: TargetField, columns: Sequence[pa.Array]) -> pa.Array:
     if not field.is_constant:
         return columns[field.place]
     return pa.repeat(pa.scalar(field.constant, pa.binary()), len(columns[0]))
@@ -343,12 +343,12 @@ def _field(
     target_column: Column,
     places: dict[str, int],
     mapped: Mapped | None,
-) -> Field:
+) -> TargetField:
     if shard_column.is_generated or not _mixes(shard_column, target_column):
         raise _differs(shard, shard_column, target, target_column)
     place = places[shard_column.name.lower()]
     charset = None if _same_bytes(shard_column.charset, target_column.encoding) else shard_column.charset
-    return Field(
+    return TargetField(
         target_column,
         place,
         charset,

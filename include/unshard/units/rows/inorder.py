@@ -23,9 +23,9 @@ from unshard.adapters.target import Applied
 from unshard.adapters.target.inorder import apply_in_order
 from unshard.adapters.target.rowsteps import Group, RowStep
 from unshard.core.model import TableId
-from unshard.core.rows.compaction import Op, RowImages, RowStepKind, steps_of
+from unshard.core.rows.compaction import Op, RowStepKind, StepImages, steps_of
 from unshard.units.rows import shuffle
-from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, Origin, key_of_rows, rendered
+from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, BatchOrigin, key_of_rows, rendered
 from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.partialrows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys, whole_or_refused
 from unshard.units.rows.windowjob import WindowJob, fence_of
@@ -36,7 +36,7 @@ IMAGES_AT_ONCE = 10_000
 
 
 def images_of(
-    batch: pa.RecordBatch, conversion: Conversion, origin: Origin, rank: int, seq: pa.Array, *, is_unsure: bool
+    batch: pa.RecordBatch, conversion: Conversion, origin: BatchOrigin, rank: int, seq: pa.Array, *, is_unsure: bool
 ) -> pa.RecordBatch:
     """Return each row image of a batch as a run."""
     if is_sparse(batch) and not conversion.key:
@@ -141,7 +141,7 @@ def row_steps(job: WindowJob, images: pa.Table) -> Iterator[RowStep]:
     return (_step(job, columns, unsure, each) for each in steps_of(ops, names, alone))
 
 
-def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], images: RowImages) -> RowStep:  # type: ignore[type-arg]
+def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], images: StepImages) -> RowStep:  # type: ignore[type-arg]
     first, last = images.rows[0], images.rows[-1]
     target = columns["target"][first]
     schema = job.schemas[target]

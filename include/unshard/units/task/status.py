@@ -22,7 +22,7 @@ from unshard.core.model import Location
 from unshard.core.rows.reload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
-from unshard.core.task.lag import NOTHING_WAITS, Lag, Missing, Unread, Waiting, lag_of, longest
+from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest
 from unshard.core.task.state import PauseState, Phase, condition
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
@@ -235,7 +235,7 @@ class _Known:
         if self.status.phase is Phase.NEW:
             return self.status
         here, waiting = time.time(), self.waiting
-        missing = Missing(
+        missing = OldestMissing(
             unread if isinstance(unread, Unread) else now - unread,
             _age(self.loads_since, here),
             _age(waiting.ddl, now),

@@ -24,7 +24,7 @@ from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter
-from unshard.core.rules.reshaping import Reshaping, Seen, named, seen
+from unshard.core.rules.reshaping import ReshapedShard, Reshaping, named, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
@@ -47,15 +47,15 @@ class ComparedTable:
     server: Server
     table: TableId
     schema: TableSchema
-    reshaped: Seen | None = None
+    reshaped: ReshapedShard | None = None
     """The rows of a shard whose names fill or change columns."""
     only: str = ""
     """The condition on rows to compare, over the columns of the table itself; empty: all rows."""
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> ReshapedShard:
         """The table's rows, with the columns that its names fill or change."""
-        return replace(self.reshaped or Seen(self.schema, mysql.table_name(self.table)), only=self.only)
+        return replace(self.reshaped or ReshapedShard(self.schema, mysql.table_name(self.table)), only=self.only)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from unshard.core.validate.comparedrows import ALL_AS_THEY_ARE, TargetColumns, t
 from unshard.core.validate.rowdifferences import Because, Difference, NotYetInTarget
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
-from unshard.units.full.discover import Found, find_shards
+from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.validate.compare import (
     ComparedTable,
     Sessions,
@@ -326,7 +326,7 @@ def _planned(work: Work, target: TableId, found: _Inventory, sessions: Sessions)
         return _incomparable(target, error, len(shards), unseen)
 
 
-def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
+def _is_unseen(state: ShardState, found: FoundShards, instance: Instance) -> bool:
     is_shard = (
         not (state.has_left or state.is_dropped) and instance.routing.target_of(state.shard.table) == state.target
     )

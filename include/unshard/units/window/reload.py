@@ -284,14 +284,14 @@ def _narrowed(present: TableSchema, found: Conversion, numbers: Sequence[int]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ReloadedChunk:
     """What a chunk had."""
 
     rows: int
     bytes: int
 
 
-def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) -> Chunk | None:
+def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) -> ReloadedChunk | None:
     """Read and write the next chunk; return None if the reload is done."""
     row = ReloadRow(work.task.meta_schema, work.task.name, shard, tuple(columns))
     with (
@@ -320,7 +320,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         chunks.advance(target, row, upper, len(rows), changed)
         record(target, pair)
         mysql.commit(target)
-    return Chunk(len(rows), size)
+    return ReloadedChunk(len(rows), size)
 
 
 @contextlib.contextmanager

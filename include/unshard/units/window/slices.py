@@ -74,13 +74,13 @@ SLICE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundParts:
     """The results of the parts that were read, and the runs of each target."""
 
     results: list[Result] = field(default_factory=list)
     batches: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
-    def read(self, job: WindowJob, parts: Sequence[Part]) -> "Found":
+    def read(self, job: WindowJob, parts: Sequence[Part]) -> "FoundParts":
         """Read more parts into this value."""
         for part in parts:
             reader = PartReader(job, part)
@@ -149,7 +149,7 @@ class _Applied:
 
 
 def _as_a_whole(job: WindowJob) -> Sequence[Result]:
-    found = Found().read(job, job.parts)
+    found = FoundParts().read(job, job.parts)
     runs = {target: found.runs(target) for target in sorted(found.batches)}
     return [*found.results, *applied_to(job, runs, found.results)]
 
@@ -188,7 +188,7 @@ def _slices(
 ) -> Iterator[Slice]:
     """Yield the slices, and add the results of their parts to those of their section; raises the error of a part."""
     for number, job in enumerate(sections):
-        found, size, left = Found(), 0, job.bytes
+        found, size, left = FoundParts(), 0, job.bytes
         most = SLICE_BYTES if number else 0
         for parts in pieces_of(job.parts):
             found.read(job, parts)
@@ -196,7 +196,7 @@ def _slices(
             if size >= min(left, most) or is_waiting():
                 left -= size
                 yield Slice(number, _changes(job, found, reports[number]), 1 - left / job.bytes)
-                found, size, most = Found(), 0, SLICE_BYTES
+                found, size, most = FoundParts(), 0, SLICE_BYTES
 
 
 def pieces_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
@@ -211,7 +211,7 @@ def pieces_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
         yield piece
 
 
-def _changes(job: WindowJob, found: Found, results: list[Result]) -> Changes:
+def _changes(job: WindowJob, found: FoundParts, results: list[Result]) -> Changes:
     for result in found.results:
         match result:
             case TargetRefused(error=error):

@@ -74,7 +74,7 @@ def in_context(work: Work, source: str, begins: Location, segments: Iterable[Seg
     ]
     if not any(segment.statement and CONCERNED.search(segment.statement.text) for segment in zoned):
         return zoned
-    return list(_Defaults(work, source, begins).followed(zoned))
+    return list(_SchemaDefaults(work, source, begins).followed(zoned))
 
 
 def _with_zone(segment: Segment, server_zone: Callable[[], str]) -> Segment:
@@ -148,7 +148,7 @@ def _with_old_names(collations: dict[str, str]) -> dict[str, str]:
     return {**collations, **renamed, **{old: renamed[new] for old, new in UTF8.items() if new in renamed}}
 
 
-class _Defaults:
+class _SchemaDefaults:
     """The schemas' defaults at one location of the binlog, moved on by `followed`."""
 
     def __init__(self, work: Work, source: str, begins: Location) -> None:

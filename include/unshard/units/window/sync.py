@@ -265,7 +265,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
             report = _report(plan, None, NOTHING_MOVED, began, more=False)
         else:
             with work.meta.active_workers.at(window_of(source)):
-                report = _Run(work, sync_state, began, progress).run(plan)
+                report = _WindowRun(work, sync_state, began, progress).run(plan)
     if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
         refuse_missing(work, sync_state, report.ends)
     return report
@@ -283,7 +283,7 @@ def _or_finished_elsewhere(work: Work, before: SyncState) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _WindowRun:
     """Runs the stages of one window (core.window.windowstages)."""
 
     work: Work
