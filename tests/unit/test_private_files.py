@@ -68,7 +68,7 @@ def test_planted_code_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyP
         planted.symlink_to(tmp_path / "evil")
     with zipfile.ZipFile(planted / f"unshard-{spark.package_hash()}.zip", "w") as archive:
         archive.writestr("unshard/__init__.py", "evil")
-    path = spark.package_zip.__wrapped__()
+    path = spark.package_zip(spark._folder())
     with zipfile.ZipFile(path) as archive:
         assert {info.filename: archive.read(info) for info in archive.infolist()} == dict(spark._modules())
     assert path.name == f"unshard-{spark.package_hash()}.zip"

@@ -183,6 +183,7 @@ def close_session(spark: Any) -> None:
             with contextlib.suppress(Exception):  # the JVM dies at this moment
                 spark.stop()
             _end_jvm()
+            _remove_folder()
 
 
 def map_items(
@@ -447,6 +448,13 @@ def _folder() -> Path:
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
+def _remove_folder() -> None:
+    """Remove the scratch folder with its session: a process of Airflow ends without Python's hooks for its end."""
+    _folder.cache_clear()
+    while _KEPT:
+        _KEPT.pop().cleanup()
+
+
 # --- Spark Connect --------------------------------------------------------------------------------------
 
 
@@ -501,7 +509,7 @@ def _ship(spark: Any) -> None:
     if _is_connect(spark):
         _add_artifact(spark)
     else:
-        spark.sparkContext.addPyFile(str(package_zip()))
+        spark.sparkContext.addPyFile(str(package_zip(_folder())))
     _SHIPPED.add(key)
 
 
@@ -511,11 +519,12 @@ def _key(spark: Any) -> str:
 
 def _add_artifact(spark: Any) -> None:
     """Send the zip; another process may send it to the same session at this moment, under the same name and content."""
-    try:
-        spark.addArtifacts(str(package_zip()), pyfile=True)
-    except Exception as error:
-        if "FileAlreadyExistsException" not in str(error):
-            raise
+    with tempfile.TemporaryDirectory(prefix="unshard-package-") as folder:
+        try:
+            spark.addArtifacts(str(package_zip(Path(folder))), pyfile=True)
+        except Exception as error:
+            if "FileAlreadyExistsException" not in str(error):
+                raise
 
 
 def package_folder() -> Path:
@@ -532,10 +541,9 @@ def package_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-@cache
-def package_zip() -> Path:
-    """Write the zip into the folder of this process, and return it: a shared folder could have another one's code."""
-    path = _folder() / f"unshard-{package_hash()}.zip"
+def package_zip(folder: Path) -> Path:
+    """Write the zip into a folder of this process, and return it: a shared folder could have another one's code."""
+    path = folder / f"unshard-{package_hash()}.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in _modules():
             archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), data)

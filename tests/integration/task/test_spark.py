@@ -144,6 +144,8 @@ with sparks.session("local[1]") as first:
         assert sparks.is_usable(second) and not sparks.is_usable(first)
         jvm = SparkContext._gateway.proc
     assert jvm.returncode is not None
+sys.stdout.flush()
+os._exit(0)  # as a task of Airflow, without the hooks of Python's end
 """
 
 
@@ -151,12 +153,20 @@ with sparks.session("local[1]") as first:
     "lost", ["killed", pytest.param("stopped", marks=pytest.mark.test_all("a killed JVM is harder"))]
 )
 def test_a_local_session_and_the_next_one_when_it_is_lost(tmp_path: Path, lost: str) -> None:
-    """A process has one classic session; the end of one takes its JVM along."""
-    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
+    """A process has one classic session; the end of one takes its JVM and its files along."""
+    path = f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"
     command = [sys.executable, "-c", LOST, lost]
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, timeout=600, check=True, stdout=subprocess.PIPE, text=True
-    )
+    with tempfile.TemporaryDirectory() as temporary:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": temporary},
+            cwd=tmp_path,
+            timeout=600,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert os.listdir(temporary) == []
     sockets, pool, count, refused = done.stdout.splitlines()
     assert (sockets, pool) == ("true", "system") and int(count) > 10_000
     assert "local[1] already" in refused
@@ -193,7 +203,7 @@ def test_a_start_that_nobody_needs_any_more_is_broken_off(tmp_path: Path) -> Non
 
 
 CLIENT = """
-import sys
+import os, sys
 from unshard.adapters import spark as sparks
 sys.path.insert(0, sys.argv[3])
 from test_spark import check, where
@@ -202,12 +212,14 @@ with sparks.session(sys.argv[1], name=sys.argv[4]) as spark:
     print(spark.session_id, *sparks.map_items(spark, where, ["x"], 1))
     if sys.argv[2] == "close":
         spark.stop()
+sys.stdout.flush()
+os._exit(0)  # as a task of Airflow, without the hooks of Python's end
 """
 
 
 def client(url: str, end: str, folder: Path, name: str = "shop") -> tuple[str, str]:
     root = str(Path(__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}
+    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}", "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, url, end, root, name],
         env=environment,
