@@ -5,7 +5,7 @@ from typing import Any
 from unshard.cli.console import Answer, error_document
 from unshard.config import Task
 from unshard.core.shown import amount
-from unshard.units.checks.decoder import DecoderReport, Limits, check_decoder
+from unshard.units.checks.decoderrows import DecoderReport, Limits, check_decoder
 
 
 def check_decoders(task: Task, size: int, events: int) -> Answer:

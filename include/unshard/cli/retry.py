@@ -10,7 +10,7 @@ from unshard.cli.stops import suspended_document
 from unshard.config import load_task
 from unshard.core.window.suspension import preview_retry
 from unshard.errors.config import UsageWrong
-from unshard.units.window.suspension import command_retry
+from unshard.units.window.suspending import command_retry
 from unshard.units.work import open_work
 
 

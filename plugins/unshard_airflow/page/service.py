@@ -266,7 +266,7 @@ class TaskFolder:
 
     def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
         """Continue suspended targets in the user's name."""
-        from unshard.units.window.suspension import command_retry
+        from unshard.units.window.suspending import command_retry
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:

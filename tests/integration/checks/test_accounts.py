@@ -23,8 +23,8 @@ from unshard.core.ddl.lockcommands import Retry
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import precheck
-from unshard.units.checks.source import REPLICATION
-from unshard.units.checks.target import PRIVILEGES
+from unshard.units.checks.sourceitems import REPLICATION
+from unshard.units.checks.targetitems import PRIVILEGES
 from unshard.units.ddl.lockcommands import give
 from unshard.units.task.status import status
 from unshard.units.validate.validate import validate

@@ -14,7 +14,7 @@ from unshard.core.ddl.lockcommands import Force
 from unshard.core.model import Shard, TableId
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
-from unshard.units.window.reload import reload_columns
+from unshard.units.window.reloading import reload_columns
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

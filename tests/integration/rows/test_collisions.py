@@ -25,7 +25,7 @@ from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay import pull
-from unshard.units.window.suspension import retry
+from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb

@@ -32,7 +32,7 @@ from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision, KeyOutOfOrder, RowRefused, RowsMissing
-from unshard.units.rows.changes import RUNS, BatchOrigin, runs_of
+from unshard.units.rows.batchruns import RUNS, BatchOrigin, runs_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 from unshard.units.window.tasks import apply_target
 from unshard_demo import servers

@@ -18,7 +18,7 @@ from tests.livetask import LiveTask, living
 from unshard.adapters.target.steps import Bounds
 from unshard.core.window import pace
 from unshard.errors.relay import DamagedEvent
-from unshard.units.window import slices as windowslices
+from unshard.units.window import sparkjob as windowslices
 from unshard.units.window import sync
 from unshard.units.window.sync import WindowReport, next_plan
 from unshard_demo.servers import MariaDb

@@ -26,9 +26,9 @@ from unshard.errors.meta import FencedOut
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import Collision, RowRefused
 from unshard.errors.source import ConnectionLost, ServerBusy
-from unshard.units.rows.apply import changes_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import HeldPart
-from unshard.units.window import slices as windowslices
+from unshard.units.window import sparkjob as windowslices
 from unshard.units.window.tasks import fence_of
 from unshard_demo.servers import MariaDb
 

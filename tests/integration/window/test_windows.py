@@ -24,7 +24,7 @@ from unshard.errors.rows import Collision, ColumnNotInTarget
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.execute import create_target
 from unshard.units.relay import pull
-from unshard.units.window.slices import run_job
+from unshard.units.window.sparkjob import run_job
 from unshard.units.window.sync import WindowReport, next_plan, run_window, window_job
 from unshard.units.window.tasks import PartReport
 from unshard.units.work import LazySpark, Limits, Work, open_work

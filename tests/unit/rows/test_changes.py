@@ -16,8 +16,8 @@ from unshard.core.model import Column, Index, Location, Server, Shard, TableId, 
 from unshard.core.rows.compaction import Collisions, Op, Write, action
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
-from unshard.units.rows.apply import changes_of
-from unshard.units.rows.changes import RUNS, BatchOrigin, runs_of
+from unshard.units.rows.batchruns import RUNS, BatchOrigin, runs_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 
 TARGET = TableId("db", "t")

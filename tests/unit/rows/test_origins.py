@@ -14,8 +14,8 @@ from unshard.adapters.target.rendering.lines import values_of
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.structures.filledkeys import as_filled
-from unshard.units.rows.apply import changes_of
-from unshard.units.rows.changes import TRACKED, BatchOrigin, runs_of
+from unshard.units.rows.batchruns import TRACKED, BatchOrigin, runs_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import Rows, WindowJob
 
 OWN = Column("note", "varchar", "varchar(9)", True, "utf8mb4", None, None, "")

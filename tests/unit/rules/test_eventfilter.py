@@ -16,7 +16,7 @@ from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.ddl import DdlFiltered
 from unshard.errors.rules import RowsFiltered
 from unshard.units.ddl.effects import DdlEffects
-from unshard.units.rows.changes import passing
+from unshard.units.rows.batchruns import passing
 
 
 def rule(action: Action, *events: str, sql: str = "", patterns: str = "*.*", name: str = "r") -> EventRule:

@@ -4,7 +4,7 @@ import pytest
 
 from unshard.core.ddl.columnnames import with_names
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.reload import unfit_column
+from unshard.core.rows.columnreload import unfit_column
 from unshard.core.structures.difference import differences
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed
 from unshard.core.structures.indexparts import index_parts

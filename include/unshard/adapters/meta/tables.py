@@ -14,7 +14,7 @@ from unshard.adapters.meta import jointables
 from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.queue import EntryState
 from unshard.core.ddl.statementcommands import CommandKind
-from unshard.core.rows.reload import ReloadState
+from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
 from unshard.core.task.state import ChunkState, PauseKind, Phase
 

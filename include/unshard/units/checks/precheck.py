@@ -55,10 +55,10 @@ from unshard.errors.meta import StoredFileMissing
 from unshard.errors.rows import EngineNotTransactional, NoTargetTable, PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
-from unshard.units.checks.source import Checked, check_source, foreign_key_items, mapped_apart
-from unshard.units.checks.target import check_tables, check_target, present_tables
+from unshard.units.checks.sourceitems import Checked, check_source, foreign_key_items, mapped_apart
+from unshard.units.checks.targetitems import check_tables, check_target, present_tables
 from unshard.units.checks.targetkeys import key_items, unfindable
-from unshard.units.window.rules import refusal_of
+from unshard.units.window.adoptedrules import refusal_of
 
 
 def rest_of_load(task: Task, meta: MetaReader | None, begun: Begun) -> list[Item]:

@@ -23,7 +23,7 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, Who
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.reload import filled_columns, own_values
+from unshard.core.rows.columnreload import filled_columns, own_values
 from unshard.core.shown import differing_words
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget

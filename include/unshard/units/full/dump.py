@@ -44,7 +44,7 @@ from unshard.errors.full import ConditionChanged, DumpLeft, NoSnapshot, Structur
 from unshard.units.full.dumpchunks import DumpJob, DumpPiece, dump_piece, origin_of, plan_bounds
 from unshard.units.full.snapshot import present_schemas, retake_snapshot
 from unshard.units.full.targets import by_filled_keys, reshaped_by, without_refused_indexes
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

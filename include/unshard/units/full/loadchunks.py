@@ -71,7 +71,7 @@ from unshard.errors.base import ServerError
 from unshard.errors.full import ChunkGone, LoadCollision
 from unshard.errors.rows import Collision
 from unshard.units.full.dumpchunks import meta_of
-from unshard.units.rows.changes import key_of_rows
+from unshard.units.rows.batchruns import key_of_rows
 from unshard.units.rows.conversion import Behind, Conversion, conversion, conversion_by_ids, convert
 from unshard.units.rows.shuffle import encode
 

@@ -45,7 +45,7 @@ from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.alike import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
-from unshard.core.window.rules import digest_of, rules_of
+from unshard.core.window.rulechanges import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
@@ -69,7 +69,7 @@ from unshard.units.full.targets import (
 )
 from unshard.units.relay.pull import LONGEST, begins, locate
 from unshard.units.rows.conversion import conversion_by_ids
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
 
 FIRST_FILE = 1

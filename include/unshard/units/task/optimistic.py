@@ -16,7 +16,7 @@ from unshard.units.ddl import joining
 from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.full.targets import follow_mode, mapped_columns
-from unshard.units.window.reload import reload_columns
+from unshard.units.window.reloading import reload_columns
 from unshard.units.work import Work
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.optimistic import plan_joins
 from unshard.units.task.run import full_mode
-from unshard.units.window.rules import changes_of
-from unshard.units.window.suspension import retry
+from unshard.units.window.adoptedrules import changes_of
+from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan
 from unshard.units.work import Work, work_with
 

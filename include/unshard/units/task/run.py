@@ -39,8 +39,8 @@ from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
 from unshard.units.task.opendifferences import open_differences
-from unshard.units.window.rules import refusal_of
-from unshard.units.window.suspension import error_of, retry
+from unshard.units.window.adoptedrules import refusal_of
+from unshard.units.window.suspending import error_of, retry
 from unshard.units.work import Work, begin
 
 T = TypeVar("T")

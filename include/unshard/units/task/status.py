@@ -19,7 +19,7 @@ from unshard.config import Connections, Instance, Task, environment_connections,
 from unshard.core.ddl.online import OnlineTable, Role
 from unshard.core.full.progress import NOTHING_YET, Progress
 from unshard.core.model import Location
-from unshard.core.rows.reload import Reload
+from unshard.core.rows.columnreload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
 from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest

@@ -88,12 +88,12 @@ from unshard.units.full.targets import (
     join_before_rows,
     reshaped_by,
 )
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
-from unshard.units.window.rules import adopt_rules
-from unshard.units.window.slices import run_job
+from unshard.units.window.adoptedrules import adopt_rules
+from unshard.units.window.sparkjob import run_job
 from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
-from unshard.units.window.suspension import (
+from unshard.units.window.suspending import (
     newest_ddl,
     refused_names,
     still_suspended,

@@ -51,12 +51,12 @@ from unshard.errors.rows import (
     RowsContradict,
     UnsupportedColumn,
 )
-from unshard.units.rows.apply import changes_of, shown_key
-from unshard.units.rows.changes import BatchOrigin, Filtering, changes_in, runs_of
+from unshard.units.rows.batchruns import BatchOrigin, Filtering, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.inorder import apply_group, images_of
-from unshard.units.rows.partialrows import in_pairs, is_sparse, with_masks
+from unshard.units.rows.orderedrows import apply_group, images_of
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
+from unshard.units.rows.sparserows import in_pairs, is_sparse, with_masks
+from unshard.units.rows.targetwork import changes_of, shown_key
 from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, fence_of
 
 RESULTS = pa.schema([("body", pa.binary())])

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart
 from unshard.core.ddl.queue import EntryState
-from unshard.core.rows.reload import ReloadState
+from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import RowErrorState
 from unshard.core.task.lag import Waiting
 

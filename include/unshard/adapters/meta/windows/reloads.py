@@ -18,7 +18,7 @@ from unshard.adapters.meta.tasks.actions import record
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.full.chunks import unpack_key
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.reload import Reload, ReloadState, continues, names_digest
+from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
 
 RELOAD, SHARD, TABLE_SCHEMA = tables.column_reload, tables.shard, tables.table_schema
 NO_LOCK = ""

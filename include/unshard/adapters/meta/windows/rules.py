@@ -8,7 +8,7 @@ from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import location_columns, read
 from unshard.core import codec
 from unshard.core.model import Location
-from unshard.core.window.rules import Rules
+from unshard.core.window.rulechanges import Rules
 
 RULES = tables.rules
 

@@ -34,8 +34,8 @@ So the value of the last change always wins. This is the argument for the chunks
 |                                     | session, the UPDATEs and the lock go together                               |
 | after the last chunk                | the reload is done; the same command would read everything again            |
 
-The progress counts only as long as nothing changes that it depends on (core.rows.reload). Two processes may run the
-same reload: they write its chunks in turn.
+The progress counts only as long as nothing changes that it depends on (core.rows.columnreload). Two processes may run
+the same reload: they write its chunks in turn.
 """
 
 import contextlib
@@ -58,7 +58,15 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, next_bound, walked_columns
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.reload import Reload, ReloadState, basis_of, first_names, kept_columns, next_rows, unfit_column
+from unshard.core.rows.columnreload import (
+    Reload,
+    ReloadState,
+    basis_of,
+    first_names,
+    kept_columns,
+    next_rows,
+    unfit_column,
+)
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
@@ -74,7 +82,7 @@ from unshard.errors.commands import (
 from unshard.errors.meta import NotInSync
 from unshard.units.full.targets import by_filled_keys, reshaped_by
 from unshard.units.rows.conversion import Conversion, conversion, conversion_by_ids, convert
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

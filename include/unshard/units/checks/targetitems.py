@@ -63,7 +63,7 @@ from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable, RowFilterFailed, RowFilterIdle
 from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
-from unshard.units.checks.source import Checked, granted, lacking, scarce, variables
+from unshard.units.checks.sourceitems import Checked, granted, lacking, scarce, variables
 from unshard.units.checks.targetkeys import repeating
 from unshard.units.ddl.createtrial import CLUSTERED, Refused, Trial, TrialTables, is_optional, trial_schema
 from unshard.units.full.targets import refuse_types

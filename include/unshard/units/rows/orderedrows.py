@@ -1,6 +1,6 @@
 """Rows of tables that foreign keys connect: each change is a run of its own, written in the order of the binlog.
 
-Runs in executors. Such a run uses the columns of RUNS in another way than compacted runs (units/rows/changes.py):
+Runs in executors. Such a run uses the columns of RUNS in another way than compacted runs (units/rows/batchruns.py):
 
 | column | compacted            | in order                                                                  |
 |--------|----------------------|---------------------------------------------------------------------------|
@@ -25,9 +25,9 @@ from unshard.adapters.target.rowsteps import Group, RowStep
 from unshard.core.model import TableId
 from unshard.core.rows.compaction import Op, RowStepKind, StepImages, steps_of
 from unshard.units.rows import shuffle
-from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, BatchOrigin, key_of_rows, rendered
+from unshard.units.rows.batchruns import ADDS, FIRST_COLUMN, RUNS, BatchOrigin, key_of_rows, rendered
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.partialrows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys, whole_or_refused
+from unshard.units.rows.sparserows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys, whole_or_refused
 from unshard.units.rows.windowjob import WindowJob, fence_of
 
 UNSURE = 4

@@ -1,8 +1,8 @@
 """Adopts changed rules of a source from the checkpoint on, or refuses them, and loads the tables that they add.
 
-Every window first compares the rules of the file with those in force. core.window.rules decides about their effect on
-the shards of the source. An existing table that the new rules add is loaded before the window. It is read in one
-snapshot, which becomes its `start`, while the other sources go on.
+Every window first compares the rules of the file with those in force. core.window.rulechanges decides about their
+effect on the shards of the source. An existing table that the new rules add is loaded before the window. It is read in
+one snapshot, which becomes its `start`, while the other sources go on.
 
 | death                                       | what the next run does                                            |
 |---------------------------------------------|-------------------------------------------------------------------|
@@ -35,7 +35,7 @@ from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.alike import structure_differences
 from unshard.core.task.state import Chunk, ChunkState, Phase, SyncState
 from unshard.core.window.plan import StructureChange
-from unshard.core.window.rules import Revision, digest_of, revise, routing_of
+from unshard.core.window.rulechanges import Revision, digest_of, revise, routing_of
 from unshard.errors import UnshardError
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import LoadCollision
@@ -50,7 +50,7 @@ from unshard.units.full.loadchunks import LoadBatch, load_one_batch
 from unshard.units.full.snapshot import joins, note_rules, prepare_targets
 from unshard.units.full.targets import join_targets, without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
-from unshard.units.window.suspension import retry
+from unshard.units.window.suspending import retry
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

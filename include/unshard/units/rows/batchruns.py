@@ -37,7 +37,7 @@ from unshard.errors.rows import ColumnLeftOut
 from unshard.errors.rules import RowsFiltered
 from unshard.units.rows import shuffle
 from unshard.units.rows.conversion import Conversion, convert
-from unshard.units.rows.partialrows import has, is_sparse, masks_of, patched, refuse_lost_keys, whole_or_refused
+from unshard.units.rows.sparserows import has, is_sparse, masks_of, patched, refuse_lost_keys, whole_or_refused
 
 PREFIX = 4
 LONGEST = (1 << 31) - 1

@@ -21,7 +21,7 @@ from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import shuffle
-from unshard.units.rows.changes import (
+from unshard.units.rows.batchruns import (
     NONE,
     counted_lines,
     equal_to_previous,
@@ -32,7 +32,7 @@ from unshard.units.rows.changes import (
     origins,
     without_shard,
 )
-from unshard.units.rows.partialrows import PATCH, folded, has_patches, split
+from unshard.units.rows.sparserows import PATCH, folded, has_patches, split
 from unshard.units.rows.windowjob import WindowJob
 
 SAFE = 4

@@ -46,9 +46,9 @@ from unshard.adapters.target.destination import Form
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
-from unshard.units.rows.apply import changes_of
-from unshard.units.rows.changes import RUNS
+from unshard.units.rows.batchruns import RUNS
 from unshard.units.rows.shuffle import PAYLOADS
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import HeldPart, Part, WindowJob, bytes_of, fence_of
 from unshard.units.window.tasks import (
     RESULTS,

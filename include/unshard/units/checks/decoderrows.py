@@ -32,7 +32,7 @@ from unshard.errors.relay import BinlogOff
 from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers
 from unshard.units.full.discover import find_shards
 from unshard.units.relay.pull import SEGMENT_BYTES
-from unshard.units.rows.partialrows import has
+from unshard.units.rows.sparserows import has
 
 PART_BYTES = 8 << 20
 PART_EVENTS = 50_000
