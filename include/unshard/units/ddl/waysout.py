@@ -40,7 +40,7 @@ def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflic
 def _of_conflict(conflict: "Conflict | None") -> dict[str, Any]:
     if conflict is None:
         return {}
-    from unshard.core.rows import waysout
+    from unshard.core.ddl import waysout
 
     found = waysout.ways_out(conflict)
     extension = waysout.extension(conflict) if Way.EXTENDED in found.offered else ()

@@ -21,17 +21,8 @@ from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import shuffle
-from unshard.units.rows.batchruns import (
-    NONE,
-    counted_lines,
-    equal_to_previous,
-    in_shard,
-    is_ascending,
-    is_tracked,
-    net_lines,
-    origins,
-    without_shard,
-)
+from unshard.units.rows.batchruns import counted_lines, equal_to_previous, is_ascending, is_tracked
+from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
 from unshard.units.rows.sparserows import PATCH, folded, has_patches, split
 from unshard.units.rows.windowjob import WindowJob
 
