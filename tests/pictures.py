@@ -93,7 +93,8 @@ class Pictures:
         return [view for view in coordinate.views(self.meta) if view.is_open]
 
     def applied(self) -> int:
-        return sum(self.meta.windows.totals(source).rows_applied for source in shop.SOURCES)
+        found = [self.meta.checkpoints.get(source) for source in shop.SOURCES]
+        return sum(each.rows_applied for each in found if each)
 
     def running_task(self, dag: str, task: str) -> str:
         """Return the run whose tasks of that name are all running; empty if there is none."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan
+from unshard_demo.output import DemoFailed
 from unshard_demo.servers import MariaDb
 
 Windows = Mapping[str, int]
@@ -65,7 +66,10 @@ class WindowRecords:
         found: list[Plan] = []
         for source, number in after.items():
             more = f"AND state = 'committed' AND source = '{source}' AND number > {number} ORDER BY number"
-            found += (codec.loads(Plan, str(text)) for (text,) in self._rows("plan", "`window`", more))
+            plans = [codec.loads(Plan, str(text)) for (text,) in self._rows("plan", "`window`", more)]
+            if plans and plans[0].number > number + 1:
+                raise DemoFailed(f"the meta tables have no window {number + 1} of source {source} any more")
+            found += plans
         return tuple(found)
 
     def ddls(self, after: Windows) -> Iterator[ReachedDdl]:

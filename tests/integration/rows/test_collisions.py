@@ -59,7 +59,7 @@ def advance(task: LiveTask, *sources: str) -> None:
 
 
 def applied(task: LiveTask, source: str) -> int:
-    return task.work().meta.windows.totals(source).rows_applied
+    return task.work().meta.checkpoints.get(source).rows_applied
 
 
 KEYS = [

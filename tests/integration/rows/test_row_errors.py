@@ -203,10 +203,10 @@ def test_rows_are_put_aside_if_the_task_says_so(task: LiveTask, capsys, monkeypa
         with pytest.raises(Died):
             task.window("s1")
     task.restart()
-    before = task.work().meta.windows.totals("s1").rows_applied
+    before = task.work().meta.checkpoints.get("s1").rows_applied
     report = task.window("s1")
     assert (report.rows_diverted, report.rows_applied) == (4, 9 - 4), "also of what the attempt before has put aside"
-    assert task.work().meta.windows.totals("s1").rows_applied == before + 5
+    assert task.work().meta.checkpoints.get("s1").rows_applied == before + 5
     outcome = run(task.work())
     assert [(each.rows_applied, each.rows_diverted) for each in outcome.sources] == [(0, 0), (0, 1)]
     assert stopped(task) == [] and ids(task, "a") == [0, 1, 4, 5, 6]

@@ -12,6 +12,7 @@ from sqlalchemy import inspect, text
 from unshard.adapters.meta import Meta, tables
 from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
+from unshard.adapters.meta.windows import windows
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
@@ -330,7 +331,30 @@ def test_commit_of_a_taken_over_window_writes_nothing(synced: Meta) -> None:
     synced.windows.commit(mine, (), 5)
     synced.windows.commit(mine, (), 5)
     assert synced.checkpoints.get("s1").location == P1
-    assert synced.windows.totals("s1").rows_applied == 5
+    assert synced.checkpoints.get("s1").rows_applied == 5
+
+
+def test_old_windows_are_deleted_and_still_counted(
+    synced: Meta, target: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "KEPT_WINDOWS", 6)
+    monkeypatch.setattr(windows, "FORGETTING", 4)
+    synced.windows.commit(synced.windows.begin("s2", replace(plan(), source="s2")), (), 1)
+    at, number, most = P0, 1, 0
+    for rows in range(40):
+        ends = Location(P0.file, at.position + 100)
+        begun = synced.windows.begin("s1", plan(number, at, ends, borders=(Border(1, at, "0-1-5", 11),) * (rows % 3)))
+        for _ in range(2):
+            synced.windows.commit(begun, (), rows)
+        at, number = ends, begun.plan.last_number + 1
+        kept = [each for (each,) in target.run(f"SELECT number FROM {synced.schema}.`window` WHERE source = 's1'")]
+        assert begun.plan.number in kept and len(kept) <= 6 + 4
+        most = max(most, len(kept))
+    assert most > 5
+    found, other = synced.checkpoints.get("s1"), synced.checkpoints.get("s2")
+    assert (found.windows, found.rows_applied, found.window) == (40, sum(range(40)), number - 1)
+    assert (other.windows, other.rows_applied) == (1, 1)
+    assert target.run(f"SELECT COUNT(*) FROM {synced.schema}.`window` WHERE source = 's2'") == [(1,)]
 
 
 def test_zombie_writer_waits_for_its_fate(synced: Meta, target: MariaDb) -> None:

@@ -77,6 +77,8 @@ checkpoint = _table(
     c.long("gtid", "GTID history up to the location"),
     c.big("window", "number of the last committed section"),
     c.big("last_time", "time of the last transaction, in seconds since 1970"),
+    c.big("windows", "committed windows of the source"),
+    c.big("rows_applied", "rows that these windows have applied"),
     c.long("paces", "JSON: bytes, rows and milliseconds of the last windows, for the size of the next one; or empty"),
     c.moment("committed_at"),
 )
@@ -283,12 +285,12 @@ PLANNED = "planned"
 window = _table(
     "window",
     WINDOWS,
-    "window: its persisted plan and its state",
+    "window, while it is open or one of the last windows of its source: its persisted plan and its state",
     c.key("task"),
     c.key("source"),
     c.number("number", "number of its first section; the sections of a source are counted from 1"),
     c.word("state", "planned or committed"),
-    c.long("plan", "JSON: the plan; emptied in old windows"),
+    c.long("plan", "JSON: the plan"),
     c.big("rows_applied"),
     c.big("rows_held"),
     c.moment("began_at"),

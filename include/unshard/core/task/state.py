@@ -118,6 +118,10 @@ class Checkpoint:
     last_time: int
     """Time stamp of the last event before `location`; 0 if no event was read."""
     committed_at: datetime
+    windows: int = 0
+    """How many windows the source has committed."""
+    rows_applied: int = 0
+    """How many rows these windows have applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +192,6 @@ class SyncState:
     rules: str | None = None
     """Digest of the rules in force; None if no rules are stored."""
     beside: PendingWork = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class WindowTotals:
-    """Sums over all committed windows of a source."""
-
-    windows: int
-    rows_applied: int
-    rows_held: int
-    """All rows that were ever held, including those that were released."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,15 +198,14 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
     if meta is None or state is None:
         return _Known(SourceStatus(source))
     checkpoint = meta.checkpoints.get(source)
-    totals = meta.windows.totals(source)
     held = meta.structures.totals(source)
     dump, load = meta.chunks.progress(source)
     found = SourceStatus(
         source,
         state.phase,
         position=checkpoint.location if checkpoint else state.snapshot,
-        windows=totals.windows,
-        rows_applied=totals.rows_applied,
+        windows=checkpoint.windows if checkpoint else 0,
+        rows_applied=checkpoint.rows_applied if checkpoint else 0,
         rows_held=held.rows,
         bytes_held=held.bytes,
         held_since=held.since,

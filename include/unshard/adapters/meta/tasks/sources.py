@@ -94,11 +94,10 @@ class CheckpointReader(ReadingPart):
         query = select(CHECKPOINT).where(CHECKPOINT.c.task == self._database.task, CHECKPOINT.c.source == source)
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
-        return (
-            Checkpoint(Location(row.file, row.position), row.gtid, row.window, row.last_time, row.committed_at)
-            if row
-            else None
-        )
+        if row is None:
+            return None
+        location, totals = Location(row.file, row.position), (row.windows, row.rows_applied)
+        return Checkpoint(location, row.gtid, row.window, row.last_time, row.committed_at, *totals)
 
 
 class Checkpoints(WritingPart, CheckpointReader):
@@ -115,6 +114,8 @@ class Checkpoints(WritingPart, CheckpointReader):
                 "gtid": gtid,
                 "window": 0,
                 "last_time": 0,
+                "windows": 0,
+                "rows_applied": 0,
                 "paces": "",
                 "committed_at": tables.NOW,
             }

@@ -50,7 +50,7 @@ from unshard.adapters.meta.windows.syncstate import PLANNED, read_sync_state
 from unshard.core import codec
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.model import TableId
-from unshard.core.task.state import BegunWindow, PendingWork, SyncState, WindowTotals
+from unshard.core.task.state import BegunWindow, PendingWork, SyncState
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
@@ -61,8 +61,10 @@ COLLISION = tables.collision
 COMMITTED = "committed"
 IN_ORDER = -1
 """The step that says how much of a window connected tables have (adapters/target/steps)."""
-KEPT_PLANS = 100
-"""Every so many windows the plans of older windows are emptied, so that the table stays small."""
+KEPT_WINDOWS = 500
+"""Windows that began more sections ago than this are deleted, so that the table stays small."""
+FORGETTING = 100
+"""Every so many sections a window deletes old windows; the others have nothing to delete."""
 
 
 def _locking() -> Any:
@@ -98,6 +100,8 @@ def _moving(columns: tuple[str, ...]) -> Any:
         of_checkpoint[name]: bindparam(f"new_{name}", type_=of_checkpoint[name].type) for name in columns
     }
     values |= {of_window[name]: bindparam(f"new_{name}") for name in ("rows_applied", "rows_held")}
+    values |= {of_checkpoint.windows: of_checkpoint.windows + 1}
+    values |= {of_checkpoint.rows_applied: of_checkpoint.rows_applied + values[of_window.rows_applied]}
     values |= {of_checkpoint.committed_at: tables.NOW, of_window.committed_at: tables.NOW, of_window.state: COMMITTED}
     same = of_checkpoint.task == of_window.task, of_checkpoint.source == of_window.source
     return update(CHECKPOINT).where(*same, _this(WINDOW, "task", "source", "number")).values(values)
@@ -124,14 +128,6 @@ class WindowReader(ReadingPart):
             for row in connection.execute(query.order_by(*tables.fence_step.primary_key.columns)):
                 groups.setdefault(row.key_columns, []).append(target_of(row))
         return tuple(map(tuple, groups.values()))
-
-    def totals(self, source: str) -> WindowTotals:
-        """Return sums over all committed windows of a source."""
-        query = select(func.count(), func.sum(WINDOW.c.rows_applied), func.sum(WINDOW.c.rows_held))
-        with self._database.reading() as connection:
-            where = WINDOW.c.task == self._task, WINDOW.c.source == source, WINDOW.c.state == COMMITTED
-            windows, applied, held = connection.execute(query.where(*where)).one()
-        return WindowTotals(windows, int(applied or 0), int(held or 0))
 
 
 class Windows(WritingPart, WindowReader):
@@ -233,7 +229,7 @@ class Windows(WritingPart, WindowReader):
             use(connection, self._task, plan)
             move_online(connection, self._task, plan)
             self._move_checkpoint(connection, plan, (rows_applied, sum(file.rows for file in held)), paces)
-            self._forget_plans(connection, plan)
+            self._forget_windows(connection, plan)
             if found.collides:
                 mend(connection, self._task, plan.source)
 
@@ -314,12 +310,10 @@ class Windows(WritingPart, WindowReader):
         given |= {f"this_{name}": value for name, value in self._key(plan).items()}
         connection.execute(_moving(tuple(moved)), given)
 
-    def _forget_plans(self, connection: Connection, plan: Plan) -> None:
-        """Empty the plans of older windows every KEPT_PLANS windows."""
-        if plan.reaches_multiple(KEPT_PLANS):
-            old = WINDOW.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
+    def _forget_windows(self, connection: Connection, plan: Plan) -> None:
+        if plan.reaches_multiple(FORGETTING):
             mine = matches(WINDOW, {"task": self._task, "source": plan.source})
-            connection.execute(update(WINDOW).where(mine, old).values(plan=""))
+            connection.execute(delete(WINDOW).where(mine, WINDOW.c.number < plan.number - KEPT_WINDOWS))
 
     def _key(self, plan: Plan) -> dict[str, Any]:
         return {"task": self._task, "source": plan.source, "number": plan.number}
