@@ -41,7 +41,7 @@ class Stage(Generic[K, V]):
 
     kind: K
     text: str
-    """What the stage does and why, in one sentence."""
+    """The effect of the stage and its reason, in one sentence."""
     values: V
     """What the step needs in addition to the state that it follows from."""
 

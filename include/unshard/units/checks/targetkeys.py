@@ -124,7 +124,6 @@ WHOLE = frozenset({"FULL", "FULL_NODUP"})
 LONG = ("blob", "text", "json", "geometry", "vector")
 
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
-Group = Mapping[Shard, TableSchema]
 
 
 def key_items(
