@@ -1,4 +1,4 @@
-"""Makes the pictures of README and of the docs from a demo under load: `python -m tests.pictures`.
+"""Makes the pictures of the docs from a demo under load: `python -m tests.pictures`.
 
 It takes some minutes. Each picture waits for the state that it shows.
 """

@@ -132,7 +132,7 @@ class WindowOperator(ToldOnce, UnitOperator):
 
 def _starting(task: "Task", context: "Context") -> "Task":
     """Return the task with the start time of the run's configuration, if there is one."""
-    from unshard.config.starting import starting_at
+    from unshard.config.reading import starting_at
 
     at = (context["dag_run"].conf or {}).get(START_TIME)
     return starting_at(task, str(at)) if at else task

@@ -12,7 +12,7 @@ from datetime import datetime
 from tests.scenario.memory_commands import MemoryCommands
 from tests.scenario.memory_joins import JoinRows, MemoryJoins
 from tests.scenario.memory_locks import NOW, MemoryLocks
-from unshard.adapters.meta.locks.locks import Execution
+from unshard.adapters.meta.lockrecords import Execution
 from unshard.core import codec
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.lockcommands import IssuedCommand

@@ -1,4 +1,4 @@
-"""Operators' commands on the meta store in memory: the same steps as adapters.meta.locks.lockcommands."""
+"""Operators' commands on the meta store in memory: the same steps as adapters.meta.commandrecords."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Joined targets of the meta store in memory: the same steps as adapters.meta.locks.join."""
+"""Joined targets of the meta store in memory: the same steps as adapters.meta.joinrecords."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""DDL locks of the meta store in memory: the same steps as adapters.meta.locks.locks."""
+"""DDL locks of the meta store in memory: the same steps as adapters.meta.lockrecords."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from unshard.adapters.meta.locks.locks import Execution
+from unshard.adapters.meta.lockrecords import Execution
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, SkipResolution, lock_id, resolution, void
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.ddl.shardgroup import Admission

@@ -290,16 +290,6 @@ FOLDERS: dict[str, set[str]] = {
     "units/validate": {"units/full"},
     "units/checks": {"units/ddl", "units/relay", "units/rows", "units/full", "units/window"},
     "units/task": {"units/checks", "units/ddl", "units/relay", "units/full", "units/window"},
-    "adapters/meta/tasks": set(),
-    "adapters/meta/shards": {"adapters/meta/tasks"},
-    "adapters/meta/locks": {"adapters/meta/tasks", "adapters/meta/shards"},
-    "adapters/meta/load": {"adapters/meta/tasks"},
-    "adapters/meta/windows": {
-        "adapters/meta/tasks",
-        "adapters/meta/shards",
-        "adapters/meta/locks",
-        "adapters/meta/load",
-    },
 }
 """The folders of its own layer that a folder may import. Modules that lie directly in the layer are open to all."""
 
@@ -322,9 +312,7 @@ def test_a_folder_imports_only_what_it_may(folder: str) -> None:
 
 
 def test_no_folder_is_missing_in_the_table() -> None:
-    below = [
-        path for layer in ("core", "units", "adapters/meta") for path in (ROOT / "include/unshard" / layer).iterdir()
-    ]
+    below = [path for layer in ("core", "units") for path in (ROOT / "include/unshard" / layer).iterdir()]
     assert {
         str(path.relative_to(ROOT / "include/unshard")) for path in below if (path / "__init__.py").exists()
     } == set(FOLDERS)

@@ -58,7 +58,8 @@ def test_a_command_that_shows_state_imports_little(command: str) -> None:
         "import sys; from unshard.cli.commands import COMMANDS\n"
         f"next(each for each in COMMANDS if each.name == {command!r}).run\n"
         "heavy = {'airflow', 'pyspark', 'pyarrow', 'numpy', 'pandas', 'sqlglot', 'rich', 'requests'}\n"
-        "ours = {'unshard.binlog.decoder', 'unshard.cli.run', 'unshard.core.join.group', 'unshard.units.work'}\n"
+        "ours = {'unshard.binlog.decoder', 'unshard.cli.run', 'unshard.core.join.group', 'unshard.units.work',"
+        " 'unshard.core.ddl.grammar'}\n"
         "print(sorted((heavy | ours) & set(sys.modules)))"
     )
     path = {"PYTHONPATH": str(Path(unshard.__file__).parents[1])}

@@ -144,3 +144,9 @@ def test_each_measure_of_security_has_a_test() -> None:
     assert len(named) > 25
     for path, test in named:
         assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).exists(), f"{path}::{test}"
+
+
+def test_the_list_of_pages_has_each_page_once() -> None:
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text())
+    assert sorted(listed) == sorted(pages)

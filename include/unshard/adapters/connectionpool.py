@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from math import inf
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import SERVER_STATUS
 
 from unshard.adapters import mysql
 from unshard.errors.source import ConnectionLost
@@ -22,42 +26,57 @@ def ping(connection: Connection) -> None:
 
 
 class ConnectionPool:
-    """Lends each connection to one thread at a time; a forked process ignores its parent's connections."""
+    """Lends each connection to one thread at a time; a forked process ignores its parent's connections.
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
-        self._idle: list[Connection] = []
+    It keeps at most `most` idle connections, and none that is older than `seconds`.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], most: int = sys.maxsize, seconds: float = inf) -> None:
+        self._connect, self._most, self._seconds = connect, most, seconds
+        self._idle: list[tuple[Connection, float]] = []
+        """With the time when each was opened."""
         self._process = os.getpid()
         self._changing = threading.Lock()
 
     @contextlib.contextmanager
     def lent(self, trial: Trial = ping) -> Iterator[Connection]:
-        """Lend a connection on which `trial` has run; a connection whose block raises is closed.
+        """Lend a connection on which `trial` has run; it is closed if its block raises or leaves a transaction open.
 
         A trial that the block needs anyway saves the round trip of a ping.
         """
-        connection = self._tried(trial)
+        connection, opened = self._tried(trial)
         try:
             yield connection
         except BaseException:
             _close(connection)
             raise
         with self._changing:
-            self._idle.append(connection)
+            idle = [*self._idle, (connection, opened)]
+            self._idle = [each for each in idle if self._is_fit(*each)][-self._most :]
+            left_out = [each for each in idle if each not in self._idle]
+        for each, _ in left_out:
+            _close(each)
 
     def close(self) -> None:
         """Close the idle connections; the next use opens a new one."""
-        while connection := self._next():
-            _close(connection)
+        while found := self._next():
+            _close(found[0])
 
-    def _tried(self, trial: Trial) -> Connection:
-        """Return the first idle connection that is not lost, else a new one."""
-        while connection := self._next():
-            with contextlib.suppress(pymysql.err.Error, ConnectionLost):
-                return _used(connection, trial)
-        return _used(self._connect(), trial)
+    def _tried(self, trial: Trial) -> tuple[Connection, float]:
+        """Return the first idle connection that is not lost, else a new one; with the time when it was opened."""
+        while found := self._next():
+            if self._is_fit(*found):
+                with contextlib.suppress(pymysql.err.Error, ConnectionLost):
+                    return _used(found[0], trial), found[1]
+            else:
+                _close(found[0])
+        return _used(self._connect(), trial), time.monotonic()
 
-    def _next(self) -> Connection | None:
+    def _is_fit(self, connection: Connection, opened: float) -> bool:
+        is_in_transaction = connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        return not is_in_transaction and time.monotonic() - opened <= self._seconds
+
+    def _next(self) -> tuple[Connection, float] | None:
         with self._changing:
             if self._process != os.getpid():
                 self._process, self._idle = os.getpid(), []

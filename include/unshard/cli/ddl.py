@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.meta.locks.statementcommands import CommandRecord, CommandState
+from unshard.adapters.meta.commandrecords import CommandRecord, CommandState
 from unshard.cli.console import Answer, Console, table
 from unshard.config import Task, load_task
 from unshard.core.ddl.statementcommands import CommandKind

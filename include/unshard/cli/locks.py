@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unshard.adapters.meta.tasks.actions import OperatorAction
+from unshard.adapters.meta.commandrecords import OperatorAction
 from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
 from unshard.config import Task, environment_connections, load_task

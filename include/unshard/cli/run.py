@@ -18,7 +18,7 @@ from unshard.cli.locks import difference_document, difference_line, lock_documen
 from unshard.cli.progress import Display
 from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
-from unshard.config.starting import starting_at
+from unshard.config.reading import starting_at
 from unshard.core.shown import amount
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unshard.adapters.meta.shards.deletedshards import DeletedShard
-from unshard.adapters.meta.shards.ignored import IgnoredStatement
+from unshard.adapters.meta.problemrecords import DeletedShard
+from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line

@@ -8,13 +8,17 @@ key is unknown and rejected.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from unshard.config.yamltext import Entries, Items, Node, Scalar
 from unshard.errors import UnshardError
 from unshard.errors.config import KeyRefused, LaterKey, MissingKey, SeveralErrors, UnknownKey, WrongType
+
+T = TypeVar("T")
+KEYS = "keys"
+"""The declared keys of a field, in its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,21 @@ class Key:
     shown: str = ""
     """The default as the docs print it, if it differs from `default`."""
 
+    @property
+    def field(self) -> Any:
+        """The field of a dataclass that has the value of this key."""
+        return declared(self)
+
+
+def declared(*keys: Key, repr: bool = True) -> Any:
+    """Return a field of a dataclass with the value of its key, or with one that `build` gets for several keys."""
+    return field(default=keys[0].default if len(keys) == 1 else None, repr=repr, metadata={KEYS: keys})
+
+
+def keys_of(kind: Any) -> tuple[Key, ...]:
+    """Return the keys of a dataclass, in the order of its fields."""
+    return tuple(key for each in fields(kind) for key in each.metadata.get(KEYS, ()))
+
 
 @dataclass(frozen=True, slots=True)
 class Later:
@@ -175,6 +194,13 @@ class Values:
     def place_of(self, key: str) -> FilePlace:
         """Return where the file has the key, else the place of the block."""
         return self.places.get(key, self.place)
+
+
+def build(kind: Callable[..., T], values: Values, **computed: Any) -> T:
+    """Return the dataclass: each field has the value of its key, unless it is computed."""
+    declarations: Any = kind
+    own = {each.name: values[keys[0].name] for each in fields(declarations) if (keys := each.metadata.get(KEYS))}
+    return kind(**own | computed)
 
 
 def read_block(block: Block, node: Node, place: FilePlace) -> Values:

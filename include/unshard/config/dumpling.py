@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from unshard.config.declare import FilePlace, Values
 from unshard.config.kinds import choice, integer, text
-from unshard.config.model import Consistency, TaskMode
-from unshard.config.unitkeys import CONSISTENCIES, WHERE
+from unshard.config.taskkeys import TaskMode
+from unshard.config.unitkeys import CONSISTENCIES, WHERE, Consistency
 from unshard.config.yamltext import Scalar
 from unshard.core.rules.pattern import compile_pattern
 from unshard.core.rules.routing import BlockAllowList, compile_tables

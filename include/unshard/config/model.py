@@ -7,18 +7,17 @@ connection opens, so loading a task needs neither Airflow nor environment variab
 import hashlib
 import re
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 from pathlib import Path
 
+from unshard.config.sources import Endpoint, Source
+from unshard.config.taskkeys import Options, ShardMode, TaskMode
+from unshard.config.unitkeys import DumpOptions, LoadOptions, SyncOptions
 from unshard.core.ddl.onetoone import Feeds
 from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules
-from unshard.core.model import Location, Verify
-from unshard.core.rows.rowerrors import RowErrors
-from unshard.core.rules.filters import EventRule
+from unshard.core.model import Location
 from unshard.core.rules.routing import Routing
 from unshard.core.rules.shardrows import DropShardRows
-from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import SourceNotInTask
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -26,184 +25,6 @@ DIGEST = 8
 """Hexadecimal digits at the end of the plain name of a task with special characters."""
 BRIEFLY = 2
 """Warnings of one kind that one line replaces."""
-CLUSTERED_INDEX = "tidb_enable_clustered_index"
-
-
-class TaskMode(StrEnum):
-    """Steps of a task."""
-
-    FULL = "full"
-    INCREMENTAL = "incremental"
-    ALL = "all"
-    DUMP = "dump"
-    LOAD = "load"
-    LOAD_SYNC = "load&sync"
-
-    @property
-    def dumps(self) -> bool:
-        """Whether the task dumps the existing rows."""
-        return self in (TaskMode.FULL, TaskMode.ALL, TaskMode.DUMP)
-
-    @property
-    def loads(self) -> bool:
-        """Whether the task loads the dump."""
-        return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
-
-    @property
-    def begins(self) -> bool:
-        """Whether the task takes its own start position instead of that of an earlier dump."""
-        return self not in (TaskMode.LOAD, TaskMode.LOAD_SYNC)
-
-    @property
-    def syncs(self) -> bool:
-        """Whether the task follows the binlog."""
-        return self in (TaskMode.INCREMENTAL, TaskMode.ALL, TaskMode.LOAD_SYNC)
-
-
-class ShardMode(StrEnum):
-    """Mode in which the DDLs of shards are coordinated."""
-
-    NONE = ""
-    """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
-    PESSIMISTIC = "pessimistic"
-    OPTIMISTIC = "optimistic"
-    """The target follows the join of its shards."""
-
-
-class OnDuplicate(StrEnum):
-    """Action if two shards have the same key."""
-
-    ERROR = "error"
-    REPLACE = "replace"
-    IGNORE = "ignore"
-
-
-class Consistency(StrEnum):
-    """Consistency of a dump."""
-
-    AUTO = "auto"
-    """Tables with a key in chunks without a lock, repaired by the binlog; others in one snapshot."""
-    SNAPSHOT = "snapshot"
-    """Every table in one piece, in a consistent snapshot of its own."""
-    LOCK = "lock"
-    """Every table in one piece, under a lock of its own that blocks writers until the table is read."""
-
-
-class ImportMode(StrEnum):
-    """DM's import modes. Only used to reject the unsupported ones."""
-
-    LOGICAL = "logical"
-
-
-class Validation(StrEnum):
-    """DM's continuous validation. Only used to reject the unsupported modes."""
-
-    NONE = "none"
-
-
-class PrimaryKey(StrEnum):
-    """Storage of the rows of a target table that unshard creates on TiDB."""
-
-    DEFAULT = ""
-    """The server's default."""
-    CLUSTERED = "clustered"
-    """By the primary key, which no later DDL can change."""
-    NONCLUSTERED = "nonclustered"
-    """By a hidden row id."""
-
-    @property
-    def session(self) -> tuple[tuple[str, str], ...]:
-        """Session variables with which TiDB creates such tables."""
-        values = {PrimaryKey.CLUSTERED: "ON", PrimaryKey.NONCLUSTERED: "OFF"}
-        return ((CLUSTERED_INDEX, values[self]),) if self in values else ()
-
-
-class UnsupportedIndexes(StrEnum):
-    """Action if the target refuses a non-unique index of the shards."""
-
-    ERROR = "error"
-    LEAVE_OUT = "leave-out"
-
-
-class Flavor(StrEnum):
-    """Server product of a source."""
-
-    DETECT = ""
-    MYSQL = "mysql"
-    MARIADB = "mariadb"
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """Paths of the certificates of a connection. They are read when it opens."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    verify: Verify | None = None
-    """None: as strict as the other keys permit."""
-    allowed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Address and account of a server from the files; None for values of an Airflow connection."""
-
-    host: str | None
-    port: int | None
-    user: str | None
-    password: str | None = field(default=None, repr=False)
-    password_env: str | None = None
-    conn_id: str | None = None
-    session: tuple[tuple[str, str], ...] = ()
-    password_file: Path | None = None
-    security: Security | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One upstream server, from its source file."""
-
-    id: str
-    endpoint: Endpoint
-    server_id: int
-    """Replica id of the relay; derived from task and source if the file has 0."""
-    flavor: Flavor
-    path: Path
-    case_sensitive: bool = False
-    filters: tuple[EventRule, ...] = ()
-    """Rules for every task."""
-
-
-@dataclass(frozen=True, slots=True)
-class DumpOptions:
-    """From `mydumpers`."""
-
-    threads: int
-    chunk_rows: int
-    consistency: Consistency
-    rate: int = 0
-    """Bytes per second; 0 is unlimited."""
-    where: str = ""
-    """Condition of the dumped rows; empty for all rows."""
-    where_place: str = ""
-    """Place of the condition in the task file."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """From `loaders`."""
-
-    threads: int
-    on_duplicate: OnDuplicate
-
-
-@dataclass(frozen=True, slots=True)
-class SyncOptions:
-    """From `syncers`."""
-
-    safe_mode: bool
-    workers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,36 +46,6 @@ class Instance:
     """The start as a time; set when the task is started, never in a file."""
     start_unset: str = ""
     """Place of a `meta` without a position: the task begins only with a start time. Empty for any other `meta`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The block `unshard`."""
-
-    schedule: str
-    lock_timeout: timedelta
-    storage_path: str
-    """Absolute path or URI, without the task's name: `Task.storage` has it."""
-    spark_connection: str
-    bulk_connection: str
-    window: WindowLimits
-    filter_load: bool = False
-    row_errors: RowErrors = RowErrors.STOP
-    storage_conn_id: str = ""
-    """Airflow connection of an object store; empty for the environment's credentials."""
-    primary_key: PrimaryKey = PrimaryKey.DEFAULT
-    unsupported_indexes: UnsupportedIndexes = UnsupportedIndexes.ERROR
-    drop_shard_rows: DropShardRows = DropShardRows.KEEP
-    contract_delay: timedelta = timedelta()
-    """How long a target that follows the join keeps what no shard needs any more."""
-    live_run: timedelta = timedelta(minutes=10)
-    """Longest time of a live run in Airflow."""
-    idle_after: timedelta = timedelta(seconds=20)
-    """Time without binlog after which a live run in Airflow ends."""
-    sources_per_worker: int = 0
-    """Sources that share one process in Airflow; 0: a quarter of them."""
-    is_strict: bool = False
-    """In optimistic mode, a DDL waits for an operator if its own text does not lead to the join of the shards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,43 +6,26 @@ no connection and needs no environment, so a DAG file may do it at import.
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
-from unshard.config.checks import time_zone
-from unshard.config.declare import Block, FilePlace, Values, read_block
+from unshard.config.checks import OFFSET, time_zone
+from unshard.config.declare import Block, FilePlace, Values, build, read_block
 from unshard.config.dumpling import ExtraArguments, extra_arguments
-from unshard.config.eventfilters import event_rule
-from unshard.config.mappings import mapping_rule
-from unshard.config.model import (
-    DumpOptions,
-    Endpoint,
-    Instance,
-    LoadOptions,
-    OnDuplicate,
-    Options,
-    PrimaryKey,
-    ShardMode,
-    Source,
-    SyncOptions,
-    Task,
-    TaskMode,
-)
-from unshard.config.rowfilters import row_filter
-from unshard.config.sources import TIME_ZONE, SourceFiles, endpoint, find_sources, session_time_zone
-from unshard.config.taskkeys import OPTIONS, TASK
-from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER
+from unshard.config.model import Instance, Task
+from unshard.config.rulekeys import allow_list, event_rule, mapping_rule, route_rule, row_filter
+from unshard.config.sources import TIME_ZONE, Endpoint, Source, SourceFiles, endpoint, find_sources, session_time_zone
+from unshard.config.taskkeys import OPTIONS, TASK, Options, PrimaryKey, ShardMode, TaskMode
+from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, DumpOptions, LoadOptions, OnDuplicate, SyncOptions
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
-from unshard.core.rules.columnmapping import MappingRule
-from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
-from unshard.core.rules.filters import EventFilter, EventRule, RowFilter
-from unshard.core.rules.pattern import compile_pattern
-from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing, compile_rule, compile_tables
+from unshard.core.rules.filters import EventFilter
+from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import (
     BadValue,
@@ -54,8 +37,9 @@ from unshard.errors.config import (
     UnknownBlock,
     UnusedBlock,
 )
-from unshard.errors.meta import RelayNeedsFolder
+from unshard.errors.meta import RelayNeedsFolder, StartNotNew
 
+T = TypeVar("T")
 FIRST_POSITION = 4
 OBJECT_STORE, HDFS = "s3://", "webhdfs://"
 OLD_LIST, LIST = "black-white-list", "block-allow-list"
@@ -174,26 +158,15 @@ def _check_old_switch(values: Values, root: Entries) -> None:
 
 
 def _options(values: Values, folder: Path, *, is_strict: bool) -> Options:
-    return Options(
-        values["schedule"],
-        values["lock-timeout"],
-        storage_path(values, folder),
-        values["spark-connection"],
-        values["bulk-connection"] or values["spark-connection"],
-        WindowLimits(
-            values["window-size"], values["window-rows"], int(values["window-time"] / timedelta(milliseconds=1))
-        ),
-        values["filter-load"],
-        values["row-errors"],
-        _storage_conn_id(values),
-        values["target-primary-key"],
-        values["unsupported-indexes"],
-        values["drop-shard-rows"],
-        values["contract-delay"],
-        values["live-run"],
-        values["idle-after"],
-        values["sources-per-worker"],
-        is_strict,
+    milliseconds = int(values["window-time"] / timedelta(milliseconds=1))
+    return build(
+        Options,
+        values,
+        storage_path=storage_path(values, folder),
+        bulk_connection=values["bulk-connection"] or values["spark-connection"],
+        window=WindowLimits(values["window-size"], values["window-rows"], milliseconds),
+        storage_conn_id=_storage_conn_id(values),
+        is_strict=is_strict,
     )
 
 
@@ -317,7 +290,7 @@ def _instance(task: Values, values: Values, source: Source, library: _Library) -
         *_start(mode, values),
         _dump(mode, values, dump, arguments),
         _load(values, _settings(values, "loader", LOADER, library)),
-        _sync(_settings(values, "syncer", SYNCER, library)),
+        build(SyncOptions, _settings(values, "syncer", SYNCER, library)),
         _online(task),
         start_unset=_start_unset(mode, values),
     )
@@ -381,12 +354,15 @@ def _defaults(block: Block, place: FilePlace) -> Values:
 
 def _dump(mode: TaskMode, instance: Values, settings: Values, arguments: ExtraArguments) -> DumpOptions:
     rows = settings["rows"] if arguments.rows is None else arguments.rows
-    return DumpOptions(
-        arguments.threads or instance["mydumper-thread"] or settings["threads"],
-        rows or sys.maxsize,
-        arguments.consistency or settings["consistency"],
-        settings["rate-limit"] or 0,
-        *_where(mode, settings, arguments),
+    where, place = _where(mode, settings, arguments)
+    return build(
+        DumpOptions,
+        settings,
+        threads=arguments.threads or instance["mydumper-thread"] or settings["threads"],
+        chunk_rows=rows or sys.maxsize,
+        consistency=arguments.consistency or settings["consistency"],
+        where=where,
+        where_place=place,
     )
 
 
@@ -404,55 +380,38 @@ def _where(mode: TaskMode, settings: Values, arguments: ExtraArguments) -> tuple
     return condition.strip(), str(place) if condition else ""
 
 
-def _sync(settings: Values) -> SyncOptions:
-    return SyncOptions(settings["safe-mode"], settings["worker-count"])
-
-
 def _load(instance: Values, settings: Values) -> LoadOptions:
     old: OnDuplicate = settings["on-duplicate"]
     new: OnDuplicate | None = settings["on-duplicate-logical"]
     if new and settings.gives("on-duplicate") and new is not old:
         raise KeysExclude(str(settings.place), "on-duplicate", "on-duplicate-logical")
-    return LoadOptions(instance["loader-thread"] or settings["pool-size"], new or old)
+    return build(
+        LoadOptions, settings, threads=instance["loader-thread"] or settings["pool-size"], on_duplicate=new or old
+    )
 
 
 def _routing(task: Values, instance: Values, source: Source, library: _Library, arguments: ExtraArguments) -> Routing:
-    place = instance.place_of("route-rules")
     case_sensitive = source.case_sensitive or task["case-sensitive"]
-    rules = []
-    for name in _once(instance["route-rules"], place):
-        values = library["route-rules"].take(name, place)
+
+    def named(reference: str, rule: Callable[[str, Values, bool], T]) -> tuple[T, ...]:
+        """Return the rules that the instance names."""
+        place = instance.place_of(reference)
+        names = _once(instance[reference], place)
+        return tuple(rule(name, library[reference].take(name, place), case_sensitive) for name in names)
+
+    def route(name: str, values: Values, case_sensitive: bool) -> RouteRule:
         schema = values["target-schema"]
         if schema.lower() == task["meta-schema"].lower():
-            raise BadValue(
-                str(values.place_of("target-schema")), schema, "a schema for merged tables: it is the meta-schema"
-            )
-        rules.append(_rule(name, values, case_sensitive))
+            place = str(values.place_of("target-schema"))
+            raise BadValue(place, schema, "a schema for merged tables: it is the meta-schema")
+        return route_rule(name, values, case_sensitive)
+
+    rules = named("route-rules", route)
     allowed = arguments.narrowed(_allowed(instance, case_sensitive, library), case_sensitive)
-    events = EventFilter((*_filters(instance, case_sensitive, library), *source.filters))
-    mappings = _mappings(instance, case_sensitive, library)
-    filters = _row_filters(instance, case_sensitive, library)
-    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, mappings, events, filters)
-
-
-def _row_filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[RowFilter, ...]:
-    place = instance.place_of("expression-filters")
-    names = _once(instance["expression-filters"], place)
-    return tuple(row_filter(name, library["expression-filters"].take(name, place), case_sensitive) for name in names)
-
-
-def _filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[EventRule, ...]:
-    place = instance.place_of("filter-rules")
-    names = _once(instance["filter-rules"], place)
-    return tuple(event_rule(name, library["filter-rules"].take(name, place), case_sensitive) for name in names)
-
-
-def _mappings(instance: Values, case_sensitive: bool, library: _Library) -> tuple[MappingRule, ...]:
-    place = instance.place_of("column-mapping-rules")
-    names = _once(instance["column-mapping-rules"], place)
-    return tuple(
-        mapping_rule(name, library["column-mapping-rules"].take(name, place), case_sensitive) for name in names
-    )
+    events = EventFilter((*named("filter-rules", event_rule), *source.filters))
+    mappings = named("column-mapping-rules", mapping_rule)
+    filters = named("expression-filters", row_filter)
+    return Routing(rules, allowed, task["meta-schema"], source.id, mappings, events, filters)
 
 
 def _once(names: Iterable[str], place: FilePlace) -> tuple[str, ...]:
@@ -464,47 +423,12 @@ def _once(names: Iterable[str], place: FilePlace) -> tuple[str, ...]:
     return tuple(seen)
 
 
-def _rule(name: str, values: Values, case_sensitive: bool) -> RouteRule:
-    patterns = (values["schema-pattern"], values["table-pattern"])
-    target = (values["target-schema"], values["target-table"])
-    if values["target-table"] and not values["table-pattern"]:
-        raise BadValue(str(values.place), name, "a rule that merges tables: target-table needs a table-pattern")
-    return compile_rule(name, patterns, target, case_sensitive, str(values.place), _extractors(values, case_sensitive))
-
-
-def _extractors(values: Values, case_sensitive: bool) -> tuple[Extractor, ...]:
-    found: dict[str, Extractor] = {}
-    for origin in Origin:
-        block: Values | None = values[f"extract-{origin}"]
-        if block is None:
-            continue
-        column, key = block["target-column"], f"{origin}-regexp"
-        if column.lower() in found:
-            raise BadValue(str(block.place_of("target-column")), column, "a column that no other extractor uses")
-        place = str(block.place_of(key))
-        found[column.lower()] = compile_extractor(origin, block[key], column, case_sensitive, place)
-    return tuple(found.values())
-
-
 def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> BlockAllowList:
     name = _newer(instance, LIST, OLD_LIST)
     if not name:
         return BlockAllowList()
     place = instance.place_of(LIST if instance.gives(LIST) else OLD_LIST)
-    values = library[LIST].take(name, place)
-    dbs = {
-        key: tuple(compile_pattern(text, case_sensitive, str(values.place_of(key))) for text in values[key])
-        for key in ("do-dbs", "ignore-dbs")
-    }
-    tables = {
-        key: compile_tables(
-            tuple((entry["db-name"], entry["tbl-name"]) for entry in values[key]),
-            case_sensitive,
-            str(values.place_of(key)),
-        )
-        for key in ("do-tables", "ignore-tables")
-    }
-    return BlockAllowList(dbs["do-dbs"], dbs["ignore-dbs"], tables["do-tables"], tables["ignore-tables"])
+    return allow_list(library[LIST].take(name, place), case_sensitive)
 
 
 def _newer(values: Values, new: str, old: str) -> Any:
@@ -514,3 +438,25 @@ def _newer(values: Values, new: str, old: str) -> Any:
     elif values[old]:
         values.place_of(old).warn(f"'{old}' is the old name of '{new}'")
     return values[new] or values[old]
+
+
+def starting_at(task: Task, text: str) -> Task:
+    """Return the task with this start time; without an offset it is in the task's time zone."""
+    if task.task_mode is not TaskMode.INCREMENTAL:
+        raise StartNotNew(task.name, f"its task-mode is {task.task_mode}, so windows begin where the dump ends")
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadValue("start time", text, "a time like 2026-01-31T23:59:59, with or without an offset") from None
+    moment = found if found.tzinfo else found.replace(tzinfo=zone_of(task.timezone))
+    instances = tuple(replace(instance, start_time=moment) for instance in task.instances)
+    return replace(task, instances=instances)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone of the task's `timezone`."""
+    offset = OFFSET.fullmatch(name)
+    if not offset:
+        return ZoneInfo(name)
+    minutes = int(offset[2]) * 60 + int(offset[3])
+    return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))

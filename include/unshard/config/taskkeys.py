@@ -1,31 +1,92 @@
-"""Declared keys of a task file."""
+"""Keys of a task file, and its block `unshard` as a value."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from unshard.config import checks
-from unshard.config.declare import Block, Ignored, Key
-from unshard.config.eventfilters import EVENT_FILTER
+from unshard.config.declare import Block, Ignored, Key, declared, keys_of
 from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
-from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
-from unshard.config.rowfilters import ROW_FILTER
-from unshard.config.sourcekeys import SERVER
+from unshard.config.rulekeys import ALLOW_LIST, EVENT_FILTER, MAPPING, ROUTE, ROW_FILTER
+from unshard.config.sources import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
 from unshard.core.checks.itemnames import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
-from unshard.core.rules.columnmapping import Expression
-from unshard.core.rules.extractors import Origin
 from unshard.core.rules.shardrows import DropShardRows
+from unshard.core.window.pace import WindowLimits
 
+CLUSTERED_INDEX = "tidb_enable_clustered_index"
 REMOVED = "DM itself has removed it"
 
-KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
-SHARD_MODES = {
-    "": ShardMode.NONE,
-    "pessimistic": ShardMode.PESSIMISTIC,
-    "optimistic": ShardMode.OPTIMISTIC,
-}
+
+class TaskMode(StrEnum):
+    """Steps of a task."""
+
+    FULL = "full"
+    INCREMENTAL = "incremental"
+    ALL = "all"
+    DUMP = "dump"
+    LOAD = "load"
+    LOAD_SYNC = "load&sync"
+
+    @property
+    def dumps(self) -> bool:
+        """Whether the task dumps the existing rows."""
+        return self in (TaskMode.FULL, TaskMode.ALL, TaskMode.DUMP)
+
+    @property
+    def loads(self) -> bool:
+        """Whether the task loads the dump."""
+        return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
+
+    @property
+    def begins(self) -> bool:
+        """Whether the task takes its own start position instead of that of an earlier dump."""
+        return self not in (TaskMode.LOAD, TaskMode.LOAD_SYNC)
+
+    @property
+    def syncs(self) -> bool:
+        """Whether the task follows the binlog."""
+        return self in (TaskMode.INCREMENTAL, TaskMode.ALL, TaskMode.LOAD_SYNC)
+
+
+class ShardMode(StrEnum):
+    """Mode in which the DDLs of shards are coordinated."""
+
+    NONE = ""
+    """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
+    PESSIMISTIC = "pessimistic"
+    OPTIMISTIC = "optimistic"
+    """The target follows the join of its shards."""
+
+
+class PrimaryKey(StrEnum):
+    """Storage of the rows of a target table that unshard creates on TiDB."""
+
+    DEFAULT = ""
+    """The server's default."""
+    CLUSTERED = "clustered"
+    """By the primary key, which no later DDL can change."""
+    NONCLUSTERED = "nonclustered"
+    """By a hidden row id."""
+
+    @property
+    def session(self) -> tuple[tuple[str, str], ...]:
+        """Session variables with which TiDB creates such tables."""
+        values = {PrimaryKey.CLUSTERED: "ON", PrimaryKey.NONCLUSTERED: "OFF"}
+        return ((CLUSTERED_INDEX, values[self]),) if self in values else ()
+
+
+class UnsupportedIndexes(StrEnum):
+    """Action if the target refuses a non-unique index of the shards."""
+
+    ERROR = "error"
+    LEAVE_OUT = "leave-out"
+
+
+PRIMARY_KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
 
 
 def rules_shown(rules: Iterable[str]) -> str:
@@ -33,83 +94,86 @@ def rules_shown(rules: Iterable[str]) -> str:
     return ", ".join(f"`{rule}`" for rule in rules)
 
 
-OPTIONS = Block(
-    "unshard's own block `unshard`",
-    (
-        Key(
-            "schedule",
-            text("cron expression", checks.cron),
-            "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs "
-            "the triggerer. With another schedule each live run ends when it has caught up.",
-            "* * * * *",
-        ),
-        Key(
-            "live-run",
-            duration(),
-            "Longest time of a live run in Airflow; a new one follows at once if there is work left.",
-            timedelta(minutes=10),
-            shown="10m",
-        ),
-        Key(
-            "idle-after",
-            duration(),
-            "Time without binlog after which a live run in Airflow ends. New binlog starts the next one.",
-            timedelta(seconds=20),
-            shown="20s",
-        ),
-        Key(
-            "sources-per-worker",
-            integer(0),
-            "Sources that share one process in Airflow.",
-            0,
-            shown="a quarter of the sources, so that a task has at most four processes",
-        ),
-        Key(
-            "lock-timeout",
-            duration(),
-            "Time that a DDL lock may wait for shards before its DAG run fails.",
-            timedelta(hours=1),
-            shown="1h",
-        ),
-        Key(
-            "contract-delay",
-            duration(),
-            "With `shard-mode: optimistic`: how long a target keeps what no shard needs any more, for shards that may "
-            "go back. It counts from the last DDL of a shard.",
-            timedelta(),
-            shown="none",
-        ),
-        Key(
-            "storage-path",
-            text("path or URI", checks.storage_path, shown=False),
-            "Storage of dumped rows, relay segments and held rows, in a folder named after the task. A relative path "
-            "begins at the folder of the task file. Every Spark worker must reach it: a folder (`file://` is allowed), "
-            "which a cluster shares by NFS or similar, `s3://bucket/prefix` of an object store, or "
-            "`webhdfs://host:port/folder` of HDFS, see [below](#object-stores).",
-            "unshard-storage",
-        ),
-        Key(
-            "storage-conn-id",
-            text("text", checks.connection_id, shown=False),
-            "Airflow Connection of the object store, see [below](#object-stores).",
-            "",
-            shown="the environment",
-        ),
-        Key(
-            "spark-connection",
-            text("text", checks.spark_connection),
-            "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
-            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With "
-            "`local[…]`, the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones "
-            "only.",
-            "local[*]",
-        ),
-        Key(
-            "bulk-connection",
-            text("text", checks.spark_connection),
-            "Spark for dump, load and validation.",
-            shown="as `spark-connection`",
-        ),
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The block `unshard`."""
+
+    schedule: str = Key(
+        "schedule",
+        text("cron expression", checks.cron),
+        "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs "
+        "the triggerer. With another schedule each live run ends when it has caught up.",
+        "* * * * *",
+    ).field
+    live_run: timedelta = Key(
+        "live-run",
+        duration(),
+        "Longest time of a live run in Airflow; a new one follows at once if there is work left.",
+        timedelta(minutes=10),
+        shown="10m",
+    ).field
+    idle_after: timedelta = Key(
+        "idle-after",
+        duration(),
+        "Time without binlog after which a live run in Airflow ends. New binlog starts the next one.",
+        timedelta(seconds=20),
+        shown="20s",
+    ).field
+    sources_per_worker: int = Key(
+        "sources-per-worker",
+        integer(0),
+        "Sources that share one process in Airflow.",
+        0,
+        shown="a quarter of the sources, so that a task has at most four processes",
+    ).field
+    lock_timeout: timedelta = Key(
+        "lock-timeout",
+        duration(),
+        "Time that a DDL lock may wait for shards before its DAG run fails.",
+        timedelta(hours=1),
+        shown="1h",
+    ).field
+    contract_delay: timedelta = Key(
+        "contract-delay",
+        duration(),
+        "With `shard-mode: optimistic`: how long a target keeps what no shard needs any more, for shards that may "
+        "go back. It counts from the last DDL of a shard.",
+        timedelta(),
+        shown="none",
+    ).field
+    storage_path: str = Key(
+        "storage-path",
+        text("path or URI", checks.storage_path, shown=False),
+        "Storage of dumped rows, relay segments and held rows, in a folder named after the task. A relative path "
+        "begins at the folder of the task file. Every Spark worker must reach it: a folder (`file://` is allowed), "
+        "which a cluster shares by NFS or similar, `s3://bucket/prefix` of an object store, or "
+        "`webhdfs://host:port/folder` of HDFS, see [below](#object-stores).",
+        "unshard-storage",
+    ).field
+    """Absolute path or URI, without the task's name: `Task.storage` has it."""
+    storage_conn_id: str = Key(
+        "storage-conn-id",
+        text("text", checks.connection_id, shown=False),
+        "Airflow Connection of the object store, see [below](#object-stores).",
+        "",
+        shown="the environment",
+    ).field
+    spark_connection: str = Key(
+        "spark-connection",
+        text("text", checks.spark_connection),
+        "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
+        "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With "
+        "`local[…]`, the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones "
+        "only.",
+        "local[*]",
+    ).field
+    bulk_connection: str = Key(
+        "bulk-connection",
+        text("text", checks.spark_connection),
+        "Spark for dump, load and validation.",
+        shown="as `spark-connection`",
+    ).field
+    window: WindowLimits = declared(
         Key(
             "window-size",
             size(),
@@ -138,155 +202,60 @@ OPTIONS = Block(
             "five windows. It limits the memory of Spark's workers if the binlog is compressed.",
             1_000_000,
         ),
-        Key(
-            "filter-load",
-            boolean(),
-            "Whether `insert-value-expr` of expression filters also filters the load; in DM it does not.",
-            False,
-        ),
-        Key(
-            "row-errors",
-            choice(words(RowErrors)),
-            "Action for a row of a window or of the load that does not fit its target: `stop` suspends the target "
-            "(rows of that source are held, see [operations](operations.md)); `divert` writes the row into the table "
-            "`row_error` of the meta schema, and the target lacks it.",
-            RowErrors.STOP,
-        ),
-        Key(
-            "drop-shard-rows",
-            choice(words(DropShardRows)),
-            "Rows of a shard of a merged target after DROP TABLE, DROP DATABASE or TRUNCATE: `keep` leaves them in the "
-            "target, as DM does; `delete` removes them. `delete` needs extracted columns or `partition id` mappings "
-            "that tell the shards apart, see [life of a shard DDL](life-of-a-shard-ddl.md#rows-of-a-dropped-shard). "
-            "A change applies to statements that no window has reached.",
-            DropShardRows.KEEP,
-        ),
-        Key(
-            "target-primary-key",
-            choice(KEYS),
-            "Storage of the target tables that unshard creates on TiDB: by the primary key (`clustered`), which no "
-            "later DDL can drop or change, or by a hidden row id (`nonclustered`). unshard sets "
-            "`tidb_enable_clustered_index` in every session. Only TiDB has this choice.",
-            PrimaryKey.DEFAULT,
-            shown="the server's",
-        ),
-        Key(
-            "unsupported-indexes",
-            choice(words(UnsupportedIndexes)),
-            "Action if the target refuses a non-unique index of the shards: `error` fails `unshard check`; "
-            "`leave-out` creates the target without it, and `check` and `run` name it.",
-            UnsupportedIndexes.ERROR,
-        ),
+    )
+    filter_load: bool = Key(
+        "filter-load",
+        boolean(),
+        "Whether `insert-value-expr` of expression filters also filters the load; in DM it does not.",
+        False,
+    ).field
+    row_errors: RowErrors = Key(
+        "row-errors",
+        choice(words(RowErrors)),
+        "Action for a row of a window or of the load that does not fit its target: `stop` suspends the target "
+        "(rows of that source are held, see [operations](operations.md)); `divert` writes the row into the table "
+        "`row_error` of the meta schema, and the target lacks it.",
+        RowErrors.STOP,
+    ).field
+    drop_shard_rows: DropShardRows = Key(
+        "drop-shard-rows",
+        choice(words(DropShardRows)),
+        "Rows of a shard of a merged target after DROP TABLE, DROP DATABASE or TRUNCATE: `keep` leaves them in the "
+        "target, as DM does; `delete` removes them. `delete` needs extracted columns or `partition id` mappings "
+        "that tell the shards apart, see [life of a shard DDL](life-of-a-shard-ddl.md#rows-of-a-dropped-shard). "
+        "A change applies to statements that no window has reached.",
+        DropShardRows.KEEP,
+    ).field
+    primary_key: PrimaryKey = Key(
+        "target-primary-key",
+        choice(PRIMARY_KEYS),
+        "Storage of the target tables that unshard creates on TiDB: by the primary key (`clustered`), which no "
+        "later DDL can drop or change, or by a hidden row id (`nonclustered`). unshard sets "
+        "`tidb_enable_clustered_index` in every session. Only TiDB has this choice.",
+        PrimaryKey.DEFAULT,
+        shown="the server's",
+    ).field
+    unsupported_indexes: UnsupportedIndexes = Key(
+        "unsupported-indexes",
+        choice(words(UnsupportedIndexes)),
+        "Action if the target refuses a non-unique index of the shards: `error` fails `unshard check`; "
+        "`leave-out` creates the target without it, and `check` and `run` name it.",
+        UnsupportedIndexes.ERROR,
+    ).field
+    is_strict: bool = False
+    """In optimistic mode, a DDL waits for an operator if its own text does not lead to the join of the shards."""
+
+
+OPTIONS = Block(
+    "unshard's own block `unshard`",
+    (
+        *keys_of(Options),
         Key(
             "sources",
             texts(text("path", checks.not_empty)),
             "Source files; relative paths begin at the folder of the task file.",
             shown="`sources/*.yaml` next to the task file, or next to its folder if that is `tasks`",
         ),
-    ),
-)
-
-EXTRACT_FROM = {Origin.TABLE: "shard's table name", Origin.SCHEMA: "shard's schema name", Origin.SOURCE: "source id"}
-EXTRACT = {
-    origin: Block(
-        f"Extractor: `extract-{origin}` of a route",
-        (
-            Key(
-                f"{origin}-regexp",
-                text("regular expression", checks.not_empty),
-                "May match anywhere in the name; the value is the concatenation of its groups `( )`.",
-                required=True,
-            ),
-            Key(
-                "target-column",
-                text("text", checks.column_name),
-                "Target column for the value.",
-                required=True,
-            ),
-        ),
-    )
-    for origin in Origin
-}
-
-ROUTE = Block(
-    "Route: a block below `routes`",
-    (
-        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas to which the rule applies.", required=True),
-        Key(
-            "table-pattern",
-            text("pattern"),
-            "Tables; without it the rule applies to whole schemas, and rules with one take precedence.",
-            "",
-        ),
-        Key("target-schema", text("text", checks.schema_name), "Schema in the target.", required=True),
-        Key(
-            "target-table", text("text", checks.table_name), "Table in the target; empty for the shard's own name.", ""
-        ),
-        *(
-            Key(f"extract-{origin}", nested(EXTRACT[origin]), f"Writes a part of the {what} into a column.")
-            for origin, what in EXTRACT_FROM.items()
-        ),
-    ),
-)
-
-MAPPING = Block(
-    "Column mapping: a block below `column-mappings`",
-    (
-        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas to which the rule applies.", required=True),
-        Key("table-pattern", text("pattern"), "Tables; without it, rules with one take precedence.", ""),
-        Key(
-            "expression",
-            choice(words(Expression)),
-            "Mapping of the values: `partition id`, `add prefix` or `add suffix`.",
-            required=True,
-        ),
-        Key(
-            "source-column",
-            text("text", checks.column_name),
-            "Column of the shards with the original values.",
-            shown="as `target-column`",
-        ),
-        Key(
-            "target-column",
-            text("text", checks.column_name),
-            "Column of the shards that gets the mapped values.",
-            required=True,
-        ),
-        Key(
-            "arguments",
-            texts(),
-            "`partition id`: instance (0 to 15), prefix before the number in the schema's name, prefix in the table's "
-            "name, and separator (default empty); an empty argument uses no bits. `add prefix`, `add suffix`: the "
-            "text.",
-            required=True,
-        ),
-        Key(
-            "referencing-columns",
-            texts(text("text", checks.column_name)),
-            "Columns with the same mapping that need not be part of a key, such as references to mapped ids; "
-            "`source-column` may be one.",
-            (),
-        ),
-        Key("shared-bits", boolean(), "Shards may have the same bits, because their ids are distinct anyway.", False),
-        Ignored("create-table-query", "rows are written into the columns of the target"),
-    ),
-)
-
-TABLE_PATTERN = Block(
-    "Entry of `do-tables` and `ignore-tables`",
-    (
-        Key("db-name", text("pattern", checks.not_empty), "Schemas.", required=True),
-        Key("tbl-name", text("pattern", checks.not_empty), "Tables.", required=True),
-    ),
-)
-
-ALLOW_LIST = Block(
-    "Block-allow list: a block below `block-allow-list`",
-    (
-        Key("do-dbs", texts(text("pattern")), "Only these schemas are included; `ignore-dbs` is then not used.", ()),
-        Key("ignore-dbs", texts(text("pattern")), "These schemas are excluded.", ()),
-        Key("do-tables", blocks(TABLE_PATTERN), "Only these tables are included.", ()),
-        Key("ignore-tables", blocks(TABLE_PATTERN), "These tables are excluded, unless `do-tables` names them.", ()),
     ),
 )
 
@@ -361,7 +330,7 @@ TASK = Block(
         ),
         Key(
             "shard-mode",
-            choice(SHARD_MODES),
+            choice(words(ShardMode)),
             "Coordination of the shards' DDLs. `pessimistic`: the target gets a DDL when all shards have run it. "
             "`optimistic`: it follows the join of its shards, and no shard waits for another "
             "([life of a shard DDL](life-of-a-shard-ddl.md#optimistic-mode)). Without it DDLs are coordinated as with "

@@ -22,10 +22,9 @@ from unshard_airflow.graph import DDL, FULL
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta
-    from unshard.adapters.meta.locks.locks import Execution
-    from unshard.adapters.meta.locks.statementcommands import CommandRecord
-    from unshard.adapters.meta.tasks.actions import OperatorAction
-    from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
+    from unshard.adapters.meta.commandrecords import CommandRecord, OperatorAction
+    from unshard.adapters.meta.lockrecords import Execution
+    from unshard.adapters.meta.taskrecords import StoredPrechecks
     from unshard.core.rows.rowerrors import RecordedCollision, RowError
     from unshard.core.task.lag import Lag
     from unshard.core.task.state import PauseState

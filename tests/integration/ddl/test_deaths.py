@@ -22,10 +22,10 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 DOCS = Path(__file__).parents[3] / "docs" / "life-of-a-shard-ddl.md"
-WINDOWS, LOCKS = "unshard.adapters.meta.windows.windows:Windows", "unshard.adapters.meta.locks.locks:Locks"
+WINDOWS, LOCKS = "unshard.adapters.meta.windowrecords:Windows", "unshard.adapters.meta.lockrecords:Locks"
 STRUCTURES, ORDERS = (
-    "unshard.adapters.meta.shards.structures:Structures",
-    "unshard.adapters.meta.locks.lockcommands:LockCommands",
+    "unshard.adapters.meta.shardrecords:Structures",
+    "unshard.adapters.meta.commandrecords:LockCommands",
 )
 POINTS = {
     "before a window's plan is committed": Point("in", f"{WINDOWS}.begin"),

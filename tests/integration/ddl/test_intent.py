@@ -10,7 +10,7 @@ import pytest
 from tests.dying import Died
 from tests.openlocks import open_locks
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.locks.locks import Locks
+from unshard.adapters.meta.lockrecords import Locks
 from unshard.adapters.mysql import table_name
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Force, LockCommand, Replace, Skip

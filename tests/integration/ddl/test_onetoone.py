@@ -7,8 +7,8 @@ import pytest
 
 from tests.copytask import Copy, copying
 from tests.dying import Died, mortal
-from unshard.adapters.meta.locks.locks import Locks
-from unshard.adapters.meta.windows.windows import Windows
+from unshard.adapters.meta.lockrecords import Locks
+from unshard.adapters.meta.windowrecords import Windows
 from unshard.units.ddl import execute
 from unshard_demo.servers import MariaDb
 

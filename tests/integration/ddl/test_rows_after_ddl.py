@@ -11,7 +11,7 @@ from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Mode, open_session, tried_writer
 from unshard.adapters.target.rendering.lines import lines_of
 from unshard.adapters.target.sending.load import blank_rows, load_rendered
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused

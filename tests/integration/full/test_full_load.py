@@ -267,7 +267,7 @@ def test_a_killed_dump_and_load_go_on_where_they_were(full: Full, monkeypatch: p
                     patch.setattr(dumps, "dump_piece", dying_after(count, dumps.dump_piece))
                 elif place == "mark":
                     patch.setattr(
-                        "unshard.adapters.meta.load.chunks.Chunks.dumped",
+                        "unshard.adapters.meta.loadrecords.Chunks.dumped",
                         dying_after(count, type(work.meta.chunks).dumped),
                     )
                 elif place == "end":
@@ -520,7 +520,7 @@ def test_late_indexes_come_back_as_they_were(full: Full, monkeypatch: pytest.Mon
                 load(work, "s2")
             assert everything - indexes() == {"b`y, n", "w"}
         with monkeypatch.context() as patch, pytest.raises(Died):
-            patch.setattr("unshard.adapters.meta.load.lateindexes.LateIndexes.forget", dying_after(0, print))
+            patch.setattr("unshard.adapters.meta.loadrecords.LateIndexes.forget", dying_after(0, print))
             load(work, "s2")
         assert indexes() == everything
         load(work, "s2")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.join.paper import create
 from unshard.adapters.meta import Meta
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import Change, decide, wanted
 from unshard.core.join.group import Group, begin, intended

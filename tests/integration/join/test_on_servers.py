@@ -14,7 +14,7 @@ from pymysql.connections import Connection
 from tests.suite.portions import examples
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
 from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
 from unshard.core.join.group import begin

@@ -12,7 +12,7 @@ from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from tests.taskfile import Settings, schemas, write_task
-from unshard.adapters.meta.load.chunks import Chunks
+from unshard.adapters.meta.loadrecords import Chunks
 from unshard.adapters.target.chunk import progress
 from unshard.cli import main
 from unshard.config import load_task

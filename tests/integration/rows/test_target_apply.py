@@ -24,7 +24,7 @@ from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.adapters.target.destination import Form
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.task.state import BegunWindow

@@ -9,7 +9,7 @@ import pytest
 from tests.dying import Died
 from tests.oracle import rows, union
 from tests.taskfile import TaskFile, route, schemas, task_body, write_sources
-from unshard.config.starting import starting_at
+from unshard.config.reading import starting_at
 from unshard.core.checks.items import Severity
 from unshard.units.checks.precheck import check
 from unshard.units.full.dump import dump

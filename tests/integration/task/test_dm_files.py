@@ -9,7 +9,7 @@ import pytest
 from tests.lifetask import LifeTask, living
 from tests.localspark import LocalSpark
 from unshard.config import load_task
-from unshard.config.starting import starting_at
+from unshard.config.reading import starting_at
 from unshard.core.checks.items import Severity
 from unshard.units.checks.precheck import precheck
 from unshard.units.task.run import run

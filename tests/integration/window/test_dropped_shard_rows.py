@@ -10,7 +10,7 @@ import pytest
 from tests.dying import Died, mortal
 from tests.oracle import rows
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
-from unshard.adapters.meta.windows.windows import Windows
+from unshard.adapters.meta.windowrecords import Windows
 from unshard.units.window import sync
 from unshard.units.window.sync import run_window
 from unshard.units.work import Limits

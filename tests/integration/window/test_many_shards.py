@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from unshard.adapters import structures
-from unshard.adapters.meta.rows import AT_ONCE
+from unshard.adapters.meta.gateway import AT_ONCE
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import StructureChange
 from unshard.units.ddl import coordinate

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import inspect, text
 
-from unshard.adapters.meta import Meta, tables
+from unshard.adapters.meta import Meta, tables, windowrecords
 from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
-from unshard.adapters.meta.windows import windows
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
@@ -110,8 +109,8 @@ def fence(target: MariaDb, meta: Meta, source: str = "s1") -> list[tuple[object,
 
 
 def connection_of(database: MetaDatabase) -> int:
-    with database.transaction() as connection:
-        return int(connection.scalar(text("SELECT CONNECTION_ID()")))
+    with database.transaction() as db:
+        return int(db.connection.scalar(text("SELECT CONNECTION_ID()")))
 
 
 def test_a_connection_is_kept_replaced_when_it_is_gone_and_not_shared_with_a_fork(meta: Meta, target: MariaDb) -> None:
@@ -337,8 +336,8 @@ def test_commit_of_a_taken_over_window_writes_nothing(synced: Meta) -> None:
 def test_old_windows_are_deleted_and_still_counted(
     synced: Meta, target: MariaDb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "KEPT_WINDOWS", 6)
-    monkeypatch.setattr(windows, "FORGETTING", 4)
+    monkeypatch.setattr(windowrecords, "KEPT_WINDOWS", 6)
+    monkeypatch.setattr(windowrecords, "FORGETTING", 4)
     synced.windows.commit(synced.windows.begin("s2", replace(plan(), source="s2")), (), 1)
     at, number, most = P0, 1, 0
     for rows in range(40):

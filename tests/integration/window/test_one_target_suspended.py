@@ -13,8 +13,8 @@ import yaml
 from tests.cutting import bound_transactions
 from tests.livetask import LiveTask, living
 from tests.tidbsettings import takes_load_data
-from unshard.adapters.meta.windows.suspended import SuspendedTargets
-from unshard.adapters.meta.windows.windows import Windows
+from unshard.adapters.meta.suspensions import SuspendedTargets
+from unshard.adapters.meta.windowrecords import Windows
 from unshard.adapters.target import steps
 from unshard.cli import main
 from unshard.core.rows.rowerrors import CollisionState

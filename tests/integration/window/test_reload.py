@@ -13,7 +13,7 @@ from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
-from unshard.adapters.meta.windows.reloads import Reloads
+from unshard.adapters.meta.problemrecords import Reloads
 from unshard.adapters.target.chunk import reload as chunks
 from unshard.core.ddl.lockcommands import Force, IssuedCommand
 from unshard.core.model import Shard, TableId

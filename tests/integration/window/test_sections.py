@@ -15,7 +15,7 @@ import pytest
 from tests.cutting import bound_transactions, cut_at_commit, open_transactions
 from tests.integration.rows.test_target_apply import _until
 from tests.livetask import LiveTask, living
-from unshard.adapters.meta.windows import windows
+from unshard.adapters.meta import windowrecords
 from unshard.adapters.target.steps import Bounds
 from unshard.core.window import pace
 from unshard.errors.relay import DamagedEvent
@@ -124,8 +124,8 @@ def test_a_backlog_becomes_the_union_in_few_windows(opened, sessions, columns):
 
 
 def test_every_change_is_counted_once(opened, sessions, monkeypatch):
-    monkeypatch.setattr(windows, "KEPT_WINDOWS", 0)
-    monkeypatch.setattr(windows, "FORGETTING", 1)
+    monkeypatch.setattr(windowrecords, "KEPT_WINDOWS", 0)
+    monkeypatch.setattr(windowrecords, "FORGETTING", 1)
     task = opened()
     write(task, *fill(0, 150))
     task.pull("s1")

@@ -37,8 +37,8 @@ def sized(task: LiveTask, limits: WindowLimits, *paces: Pace) -> Work:
     """Return the task with other limits and another past."""
     work = task.work()
     stored = codec.dumps(paces) if paces else ""
-    with work.meta.windows._database.transaction() as connection:
-        connection.execute(update(checkpoint).values(paces=stored))
+    with work.meta.windows._db.transaction() as db:
+        db.execute(update(checkpoint).values(paces=stored))
     options = dataclasses.replace(work.task.options, window=limits)
     return dataclasses.replace(work, task=dataclasses.replace(work.task, options=options))
 

@@ -13,11 +13,10 @@ import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 
-from unshard.adapters.meta.locks.locks import Execution
-from unshard.adapters.meta.locks.statementcommands import CommandRecord, CommandState
-from unshard.adapters.meta.shards.ignored import IgnoredStatement
-from unshard.adapters.meta.tasks.actions import OperatorAction
-from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
+from unshard.adapters.meta.commandrecords import CommandRecord, CommandState, OperatorAction
+from unshard.adapters.meta.lockrecords import Execution
+from unshard.adapters.meta.sourcerecords import IgnoredStatement
+from unshard.adapters.meta.taskrecords import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
 from unshard.core.ddl.lock import LockState, MemberState, Outcome

@@ -21,7 +21,7 @@ from unshard.config import (
     resolve,
     storage_access,
 )
-from unshard.config.model import Security
+from unshard.config.sources import Security
 from unshard.core.model import ObjectAccess, Server, Tls, Verify
 from unshard.errors import UnshardError
 from unshard.errors.config import ConnectionInvalid, ConnectionUnknown, PasswordVariableUnset, SecretUnreadable
@@ -74,7 +74,7 @@ filters: []
 """
     found = source(task_file, text)
     assert (found.id, found.server_id, found.flavor) == ("s1", 429496001, Flavor.MARIADB)
-    assert found.endpoint == Endpoint("10.0.0.1", 3307, "dm", "0123")
+    assert found.endpoint == Endpoint("10.0.0.1", 3307, "dm", password="0123")
     warnings = "\n".join(load_task(task_file).warnings)
     for key in ("relay-dir", "interval", "check-enable"):
         assert f"'{key}' has no effect here" in warnings
@@ -172,7 +172,7 @@ def test_resolve_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(conn_id: str) -> Mapping[str, Any]:
         raise AssertionError(conn_id)
 
-    assert resolve(Endpoint("h", None, "u", SECRET), none) == Server("h", 3306, "u", SECRET)
+    assert resolve(Endpoint("h", None, "u", password=SECRET), none) == Server("h", 3306, "u", SECRET)
     monkeypatch.setenv("UNSHARD_SHOP", SECRET)
     assert resolve(Endpoint("h", None, "u", password_env="UNSHARD_SHOP"), none).password == SECRET
     monkeypatch.delenv("UNSHARD_SHOP")

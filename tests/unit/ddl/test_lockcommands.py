@@ -9,7 +9,7 @@ from unshard.cli.locks import helping
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Retry, Skip, recorded
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statementcommands import replacing
+from unshard.core.ddl.replacement import replacing
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.shown import differing_words

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 
 from tests.unit.join.paper import PaperTable, alter
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join import decision
 from unshard.core.join.decision import (
     Change,
@@ -460,7 +460,7 @@ def _value(literal: str) -> object:
 
 def _convert_row(row: Row, before: PaperTable, after: PaperTable, sql: str, shard: Shard, up: Upstream) -> None:
     """Do to one row what ALTER TABLE does."""
-    from unshard.core.ddl.sessioneffects import names_after
+    from unshard.core.ddl.lineage import names_after
     from unshard.core.join.tables import table_of
 
     moved = names_after([c.name for c in before.columns if not c.generated], [ExecutedDdl(sql, STRICT)])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import World, shards
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, wanted
 from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.group import Group, ReloadReason, begin, moved

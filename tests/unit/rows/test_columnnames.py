@@ -14,8 +14,8 @@ from unshard.core.ddl.columnnames import (
     translated,
     with_names,
 )
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, UnnamedShard
-from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.model import Column, Index, TableSchema
 
 CREATE = (

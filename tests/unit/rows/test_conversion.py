@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping

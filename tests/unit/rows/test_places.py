@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.join.paper import PaperTable, alter, create
-from unshard.core.ddl.sessioneffects import ExecutedDdl
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, wanted
 from unshard.core.join.difference import Target, apply, target_of
 from unshard.core.join.group import Group, begin

@@ -2,15 +2,8 @@
 
 import pytest
 
-from unshard.core.ddl.sessioneffects import (
-    ExecutedDdl,
-    converted_in,
-    elsewhere,
-    fixed,
-    noted_columns,
-    session_note,
-    without_note,
-)
+from unshard.core.ddl.lineage import ExecutedDdl
+from unshard.core.ddl.sessioneffects import converted_in, elsewhere, fixed, noted_columns, session_note, without_note
 from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement

@@ -133,8 +133,8 @@ def test_a_login_gets_no_file(secret: bytes) -> None:
 
 def test_the_meta_tables_get_no_file(secret: bytes) -> None:
     with serving(answering(lambda command, _: secret if b"SELECT" in command else OK)) as hostile:
-        with pytest.raises(FileRequested), MetaDatabase(hostile.server(), "meta", "task").reading() as connection:
-            connection.execute(text("SELECT 1"))
+        with pytest.raises(FileRequested), MetaDatabase(hostile.server(), "meta", "task").reading() as db:
+            db.execute(text("SELECT 1"))
     assert SECRET not in hostile.everything
 
 

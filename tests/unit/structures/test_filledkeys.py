@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.ddl.sessioneffects import ExecutedDdl, filled_names
+from unshard.core.ddl.lineage import ExecutedDdl, filled_names
 from unshard.core.full.chunks import finds_alike
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.structures.alike import unfit_reasons

@@ -6,24 +6,29 @@ statement is a round trip to a server that may be far away:
 
 | use              | round trips                                                     |
 |------------------|-----------------------------------------------------------------|
-| `reading`        | one for each SELECT: the session is in autocommit mode          |
+| the database     | one for each SELECT: the session is in autocommit mode          |
 | `single`         | one, for a statement that may run twice                         |
 | `transaction`    | BEGIN, the statements, COMMIT                                   |
 | `snapshot`       | SET TRANSACTION, START TRANSACTION, the SELECTs, COMMIT         |
 
-A connection is not tested before it is used: its first statement is the test (see `pooled`).
+COMMIT and ROLLBACK are sent only if the server's last answer said that a transaction is open, because SQLAlchemy
+requests one of them after every use.
+
+A connection may be lost while it is in the pool: the server was restarted or has closed it. It is not tested before it
+is used: its first statement detects the loss and runs again on a new session. That is safe, because this statement
+begins a transaction or only reads, and no statement of a transaction comes before it.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import pymysql
 from pymysql.connections import Connection as DriverConnection
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, SERVER_STATUS
 from sqlalchemy import (
     Connection,
     Dialect,
@@ -43,13 +48,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
-from unshard.adapters.meta import pooled, tables
-from unshard.adapters.meta.columns import Moment
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
 from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
 
+WHERE = "target (meta tables)"
+OWN_SESSION = (mysql.OWN_SESSION, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 MIGRATION_SECONDS = 60
 KEPT_CONNECTIONS = 2
 NO_LIMIT = -1
@@ -67,35 +74,47 @@ class _Place:
     user: str
     host: str
     port: int
-    where: str = "target (meta tables)"
+    where: str = WHERE
 
 
-class ReadDatabase:
-    """The meta schema of one task on the target, for reading."""
+class MetaDatabase(TaskReader):
+    """The meta schema of one task on the target. Its SELECTs run outside transactions: each sees what is committed."""
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
         self._process = os.getpid()
         self._engine = _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """Return a connection for SELECTs outside a transaction; each one sees what is committed when it runs."""
-        with self._coded(), self._own_engine().connect() as connection:
-            yield connection
+    def fetch(self, query: Any, parameters: Values | None = None) -> Sequence[AnyRow]:
+        with self.reading() as db:
+            return db.fetch(query, parameters)
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[TaskWriter]:
+        """Return a connection for SELECTs outside a transaction."""
+        with self._coded(), self._own_engine().connect() as connection:
+            yield TaskWriter(connection, self.task)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[TaskWriter]:
         """Return a read-only transaction whose queries all see the same snapshot."""
         with self._coded(), self._own_engine().begin() as connection:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.exec_driver_sql("START TRANSACTION")
-            yield connection
+            yield TaskWriter(connection, self.task)
 
-    def now(self) -> Any:
-        """Return the target's clock."""
-        with self.reading() as connection:
-            return connection.scalar(select(func.utc_timestamp(6, type_=Moment())))
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[TaskWriter]:
+        """Return a transaction that is committed at the end of the block and rolled back on any error."""
+        with self._coded(), self._own_engine().begin() as connection:
+            connection.exec_driver_sql("BEGIN")
+            yield TaskWriter(connection, self.task)
+
+    @contextlib.contextmanager
+    def single(self) -> Iterator[TaskWriter]:
+        """Return a connection for one statement that commits by itself. It must be idempotent: it may run twice."""
+        with self.reading() as db:
+            yield db
 
     def close(self) -> None:
         """Close the pooled connections; the next use opens new ones."""
@@ -115,15 +134,15 @@ class ReadDatabase:
         known = MIGRATIONS[-1].number
         if self.version() == known:
             return
-        with self.reading() as connection, self._alone(connection):
-            found = self._version(connection)
+        with self.reading() as db, self._alone(db.connection):
+            found = self._version(db.connection)
         if found < known:
             raise MetaTooOld(self.schema, found, known)
 
     def version(self) -> int:
         """Return the number of the last migration; raises MetaTooNew."""
-        with self.reading() as connection:
-            return self._version(connection)
+        with self.reading() as db:
+            return self._version(db.connection)
 
     def _version(self, connection: Connection) -> int:
         found = connection.scalar(select(func.max(tables.migration.c.number))) or 0
@@ -158,23 +177,6 @@ class ReadDatabase:
         place = _Place(self.server.user, self.server.host, self.server.port)
         return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
 
-
-class MetaDatabase(ReadDatabase):
-    """The meta schema of one task on the target, for reading and writing."""
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Return a transaction that is committed at the end of the block and rolled back on any error."""
-        with self._coded(), self._own_engine().begin() as connection:
-            connection.exec_driver_sql("BEGIN")
-            yield connection
-
-    @contextlib.contextmanager
-    def single(self) -> Iterator[Connection]:
-        """Return a connection for one statement that commits by itself. It must be idempotent: it may run twice."""
-        with self.reading() as connection:
-            yield connection
-
     def migrate(self) -> None:
         """Create the schema and bring its tables to this version; may run in several processes at once."""
         if self.is_current():
@@ -202,6 +204,24 @@ class MetaDatabase(ReadDatabase):
             connection.commit()
 
 
+class ReadDatabase(MetaDatabase):
+    """The meta schema of one task for a caller that changes no row."""
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[TaskWriter]:
+        raise RuntimeError("this process must not write to the meta tables")
+        yield
+
+    single = transaction
+
+
+class Records:
+    """The rows of one subject."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        self._db = database
+
+
 def migration_lock(schema: str) -> str:
     """Return the name of the lock that a session holds while it creates or drops a meta schema."""
     return f"unshard migrate {schema}"[:64]
@@ -214,7 +234,7 @@ def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool
     dialect known.
     """
     # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
-    connect = partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
+    connect = partial(_connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
     known = _DIALECTS.get(server)
     if known is not None and known.server_version_info:
         engine = Engine(poolclass(connect, **pool), known, URL, execution_options=COMPILED)
@@ -223,3 +243,47 @@ def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool
         _DIALECTS[server] = engine.dialect
     event.listen(engine, "checkout", lambda connection, *_: connection.doubt())
     return engine
+
+
+class PooledConnection(mysql.ServerConnection):
+    """A connection whose first statement after `doubt` may open a new session."""
+
+    server: Server | None = None
+    is_doubted = False
+
+    def doubt(self) -> None:
+        """Let the next statement open a new session if the connection is lost."""
+        self.is_doubted = True
+
+    def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+        """Run a statement; the first one after `doubt` runs again on a new session if the old one is lost."""
+        is_first, self.is_doubted = self.is_doubted, False
+        try:
+            return int(super().query(sql, unbuffered))
+        except pymysql.err.Error as error:
+            if not is_first or self.server is None or not mysql.is_lost(error):
+                raise
+        self.connect()
+        mysql.prepare(self, self.server, OWN_SESSION)
+        return int(super().query(sql, unbuffered))
+
+    def commit(self) -> None:
+        """Commit the transaction, if one is open."""
+        if self._is_in_transaction():
+            super().commit()
+
+    def rollback(self) -> None:
+        """Roll the transaction back, if one is open."""
+        if self._is_in_transaction():
+            super().rollback()
+
+    def _is_in_transaction(self) -> bool:
+        return bool(self.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+
+def _connect(server: Server, **options: Any) -> PooledConnection:
+    """Connect; set the task's session variables, then ours."""
+    connection = mysql.driver_connection(server, PooledConnection, autocommit=True, **options)
+    connection.server, connection.where = server, WHERE
+    mysql.prepare(connection, server, OWN_SESSION)
+    return connection

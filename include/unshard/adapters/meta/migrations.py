@@ -53,8 +53,4 @@ def _names(columns: Iterable[Column[Any]]) -> str:
     return ", ".join(identifier(column.name) for column in columns)
 
 
-def _first_tables() -> tuple[str, ...]:
-    return tuple(create_table(table) for table in tables.metadata.tables.values())
-
-
-MIGRATIONS = (Migration(1, "first tables", _first_tables),)
+MIGRATIONS = (Migration(1, "first tables", lambda: tuple(map(create_table, tables.metadata.tables.values()))),)

@@ -5,16 +5,13 @@ Planning a window stores structures, schema defaults, findings about unknown str
 write raises an error, because no transaction can be opened.
 """
 
-import contextlib
-from collections.abc import Collection, Iterator, Sequence
-
-from sqlalchemy import Connection
+from collections.abc import Collection, Sequence
 
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.shards.schemadefaults import DefaultChange, Defaults
-from unshard.adapters.meta.shards.structures import Structures
-from unshard.adapters.meta.windows.suspended import SuspendedTargets
+from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
+from unshard.adapters.meta.shardrecords import Structures
+from unshard.adapters.meta.sourcerecords import DefaultChange, Defaults
+from unshard.adapters.meta.suspensions import SuspendedTargets
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
@@ -23,26 +20,10 @@ from unshard.core.task.state import EVERYTHING, PendingWork
 from unshard.core.window.suspension import SuspendedTarget
 
 
-class ReadOnlyDatabase(MetaDatabase):
-    """The connection to a meta schema, without transactions that change rows."""
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Raise: a preview changes no row."""
-        raise RuntimeError("a preview must not write to the meta tables")
-        yield
-
-    @contextlib.contextmanager
-    def single(self) -> Iterator[Connection]:
-        """Raise: a preview changes no row."""
-        raise RuntimeError("a preview must not write to the meta tables")
-        yield
-
-
 class PreviewMeta(Meta):
     """The meta tables of one task, of which a preview changes no row."""
 
-    database = ReadOnlyDatabase
+    database = ReadDatabase
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         super().__init__(server, schema, task)

@@ -4,7 +4,7 @@ It is generated from `tables`, and a test compares the two, so every table and c
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -28,22 +28,14 @@ The meta tables hold the complete state of all tasks. They are in the schema `me
 
 def page() -> str:
     """Return the page."""
-    overview = "\n".join(f"| [`{table.name}`](#{table.name}) | {table.comment} |" for table in _tables())
-    sections = "\n\n".join(_section(subject, [*some]) for subject, some in groupby(_tables(), key=_subject))
+    known = metadata.tables.values()
+    overview = "\n".join(f"| [`{table.name}`](#{table.name}) | {table.comment} |" for table in known)
+    sections = "\n\n".join(
+        "\n\n".join((f"## {subject}", *map(_entry, some)))
+        for subject, some in groupby(known, key=lambda table: table.info["subject"])
+    )
     head = f"# Meta tables\n\n{NOTICE}\n\n{INTRODUCTION}\n\n| table | one row per |\n|---|---|\n{overview}"
     return f"{head}\n\n{sections}\n"
-
-
-def _tables() -> Iterator[Table]:
-    yield from metadata.tables.values()
-
-
-def _subject(table: Table) -> str:
-    return str(table.info["subject"])
-
-
-def _section(subject: str, some: list[Table]) -> str:
-    return "\n\n".join((f"## {subject}", *map(_entry, some)))
 
 
 def _entry(table: Table) -> str:

@@ -1,11 +1,12 @@
 """Conversions between rows of the meta tables and values of core."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, Table, and_, false, or_
+from sqlalchemy import and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
+from unshard.adapters.meta.gateway import AnyRow
 from unshard.core import codec
 from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
@@ -13,7 +14,8 @@ from unshard.core.relay.segment import Statement
 from unshard.errors.meta import MetaUnreadable
 
 T = TypeVar("T")
-AnyRow = Row[Any]
+SHARD_NAME = "source", "shard_schema", "shard_table"
+TARGET_NAME = "target_schema", "target_table"
 
 
 def shard_of(row: AnyRow) -> Shard:
@@ -24,6 +26,21 @@ def shard_of(row: AnyRow) -> Shard:
 def target_of(row: AnyRow) -> TableId:
     """Return the target table that the row is about."""
     return TableId(row.target_schema, row.target_table)
+
+
+def shard_name(table: Any) -> tuple[Any, ...]:
+    """Return the columns of a table that name a shard."""
+    return tuple(table.c[name] for name in SHARD_NAME)
+
+
+def target_name(table: Any) -> tuple[Any, ...]:
+    """Return the columns of a table that name a target table."""
+    return tuple(table.c[name] for name in TARGET_NAME)
+
+
+def are_same(one: Any, other: Any, *names: str) -> ColumnElement[bool]:
+    """Return the condition that rows of two tables have the same task and the same values in these columns."""
+    return and_(*(one.c[name] == other.c[name] for name in ("task", *names)))
 
 
 def location_of(row: AnyRow, prefix: str = "") -> Location | None:
@@ -48,22 +65,7 @@ def location_columns(location: Location | None, prefix: str = "") -> dict[str, A
     return {f"{prefix}file": file, f"{prefix}position": position}
 
 
-def matches(table: Table, columns: Mapping[str, Any]) -> ColumnElement[bool]:
-    """Return the condition that each named column has that value."""
-    return and_(*(table.c[name] == value for name, value in columns.items()))
-
-
-AT_ONCE = 500
-"""Rows that one statement writes or names."""
-
-
-def in_portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the items in parts of AT_ONCE, so that the size of a statement is limited."""
-    for start in range(0, len(items), AT_ONCE):
-        yield items[start : start + AT_ONCE]
-
-
-def is_one_of(table: Table, shards: Collection[Shard]) -> ColumnElement[bool]:
+def is_one_of(table: Any, shards: Collection[Shard]) -> ColumnElement[bool]:
     """Return the condition that a row is about one of these shards; it can use the primary key."""
     named: dict[tuple[str, str], list[str]] = {}
     for shard in sorted(shards):
@@ -96,10 +98,10 @@ def entry_columns(entry: QueueEntry) -> dict[str, Any]:
         "fingerprint": entry.fingerprint,
         "before_digest": entry.before,
         "after_digest": entry.after,
-        "state": entry.state.value,
+        "state": entry.state,
         "reason": entry.reason,
         "alone": entry.is_alone,
-        "whole": entry.whole.value,
+        "whole": entry.whole,
         **verdict_columns(entry.verdict, entry.replacement),
         "unnamed": entry.is_unnamed,
     }
@@ -107,7 +109,7 @@ def entry_columns(entry: QueueEntry) -> dict[str, Any]:
 
 def verdict_columns(verdict: OperatorDecision, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the columns of an operator's decision in `shard_ddl` and `ddl_lock`."""
-    return {"decision": verdict.value, "replacement": codec.dumps(replacement) if replacement else ""}
+    return {"decision": verdict, "replacement": codec.dumps(replacement) if replacement else ""}
 
 
 def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple[str, ...]:

@@ -5,15 +5,16 @@ compares them byte by byte. JSON is stored in LONGTEXT, because TiDB, MySQL and 
 Columns have no default value: an INSERT that forgets a column is an error.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, func
 
 from unshard.adapters.meta import columns as c
-from unshard.adapters.meta import jointables
 from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.queue import EntryState
 from unshard.core.ddl.statementcommands import CommandKind
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
 from unshard.core.task.state import ChunkState, PauseKind, Phase
@@ -23,38 +24,41 @@ NOW = func.utc_timestamp(6)
 """The clock of the target: the only clock that all processes share."""
 
 
-def _table(name: str, subject: str, comment: str, *parts: Column[Any] | Index) -> Table:
-    """Define a table; `subject` is its section of the reference page, `comment` completes "one row per ..."."""
-    return Table(name, metadata, *parts, comment=comment, info={"subject": subject})
+def _section(subject: str) -> Callable[..., Table]:
+    """Return the function that defines the tables of a section of the reference page.
+
+    Its argument `comment` completes "one row per ...".
+    """
+
+    def define(name: str, comment: str, *parts: Column[Any] | Index) -> Table:
+        return Table(name, metadata, c.key("task"), *parts, comment=comment, info={"subject": subject})
+
+    return define
 
 
-TASKS, LOAD, SHARDS = "Tasks and sources", "Full load", "Shards"
-WINDOWS, ROWS, LOCKS = "Windows", "Rows with a problem", "DDL locks and operator commands"
-
-migration = _table(
+TASKS = "Tasks and sources"
+migration = Table(
     "migration",
-    TASKS,
-    "step that has created or changed the meta tables",
+    metadata,
     c.number("number", "counts from 1"),
     c.text("description", size=255),
     c.moment("applied_at"),
+    comment="step that has created or changed the meta tables",
+    info={"subject": TASKS},
 )
 
-task = _table(
+_of_task = _section(TASKS)
+task = _of_task(
     "task",
-    TASKS,
     "task",
-    c.key("task"),
     c.text("config_hash", "hash of the task file of the last start"),
     c.moment("created_at"),
     c.moment("updated_at"),
 )
 
-source = _table(
+source = _of_task(
     "source",
-    TASKS,
     "source, with its identity, phase and epoch",
-    c.key("task"),
     c.key("source"),
     c.text("identity", "flavor and server UUID; another identity means that another server has replaced the source"),
     c.text("flavor", "mariadb or mysql"),
@@ -67,11 +71,9 @@ source = _table(
     c.moment("updated_at"),
 )
 
-checkpoint = _table(
+checkpoint = _of_task(
     "checkpoint",
-    TASKS,
     "source: the binlog location up to which everything is applied, held or queued",
-    c.key("task"),
     c.key("source"),
     *c.location(),
     c.long("gtid", "GTID history up to the location"),
@@ -83,11 +85,9 @@ checkpoint = _table(
     c.moment("committed_at"),
 )
 
-rules = _table(
+rules = _of_task(
     "rules",
-    TASKS,
     "source: the rules of the task file that its windows use, and the location from which on they apply",
-    c.key("task"),
     c.key("source"),
     c.digest("digest", "identifies the rules"),
     c.long("body", "JSON: the rules"),
@@ -95,11 +95,9 @@ rules = _table(
     c.moment("adopted_at"),
 )
 
-pause = _table(
+pause = _of_task(
     "pause",
-    TASKS,
     "task that is paused or stopped",
-    c.key("task"),
     c.state("kind", PauseKind),
     c.text("who", size=255),
     c.text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
@@ -107,31 +105,26 @@ pause = _table(
     c.moment("paused_at"),
 )
 
-precheck = _table(
+precheck = _of_task(
     "precheck",
-    TASKS,
     "task: the result of its last prechecks",
-    c.key("task"),
     c.long("items", "JSON: all items"),
     c.moment("checked_at"),
 )
 
-write_path = _table(
+write_path = _of_task(
     "write_path",
-    TASKS,
     "task: the result of the last trial of the ways to write rows into the target",
-    c.key("task"),
     c.word("load_data", "result of the trial of LOAD DATA LOCAL"),
     c.flag("bulk", "whether the target has accepted COM_STMT_BULK_EXECUTE"),
     c.number("processors", "processors of the target, as far as it tells"),
     c.moment("tried_at"),
 )
 
-load_chunk = _table(
+_of_load = _section("Full load")
+load_chunk = _of_load(
     "load_chunk",
-    LOAD,
     "chunk of the full load; it becomes `loaded` in the transaction that loads its rows",
-    c.key("task"),
     c.auto_id("identifies the chunk in file names and tasks"),
     *c.shard(),
     *c.target(),
@@ -153,60 +146,49 @@ load_chunk = _table(
     Index("by_number", "task", "source", "shard_schema", "shard_table", "number", unique=True),
 )
 
-load_progress = _table(
+load_progress = _of_load(
     "load_progress",
-    LOAD,
     "chunk that is being loaded; deleted when it is loaded",
-    c.key("task"),
     c.number("chunk", "`load_chunk.id`"),
     c.big("rows_written", "most rows that a transaction of the chunk has written, which may be rolled back"),
 )
 
-dump_condition = _table(
+dump_condition = _of_load(
     "dump_condition",
-    LOAD,
     "source: the condition (`where`) that its rows were dumped by",
-    c.key("task"),
     c.key("source"),
     c.long("body", "SQL condition; empty: all rows"),
 )
 
-dump_rate = _table(
+dump_rate = _of_load(
     "dump_rate",
-    LOAD,
     "source: how much of its rate limit the readers of the dump have used",
-    c.key("task"),
     c.key("source"),
     c.other("paid", Double, "time up to which the limit is used, in seconds since 1970", null=False),
     c.big("bytes", "bytes that were read under the limit"),
     c.other("waited", Double, "seconds that readers have waited", null=False),
 )
 
-late_index = _table(
+late_index = _of_load(
     "late_index",
-    LOAD,
     "target whose non-unique secondary indexes are dropped for the load; deleted when they are created again",
-    c.key("task"),
     *c.target_key(),
     c.long("indexes", "JSON: the definitions"),
     c.moment("noted_at"),
 )
 
-structure = _table(
+_of_shards = _section("Shards")
+structure = _of_shards(
     "structure",
-    SHARDS,
     "table structure",
-    c.key("task"),
     c.key("digest", "hash of the structure; other tables refer to it", 32),
     c.long("body", "JSON: columns, indexes, CREATE TABLE"),
     c.moment("added_at"),
 )
 
-shard = _table(
+shard = _of_shards(
     "shard",
-    SHARDS,
     "shard, with its target and current structure",
-    c.key("task"),
     *c.shard_key(),
     *c.target(),
     c.digest("digest", "structure at the checkpoint; empty: unknown"),
@@ -218,11 +200,9 @@ shard = _table(
     Index("by_target", "task", "target_schema", "target_table"),
 )
 
-table_schema = _table(
+table_schema = _of_shards(
     "table_schema",
-    SHARDS,
     "structure that a shard has had, with the location from which on",
-    c.key("task"),
     *c.shard_key(),
     c.number("number", "counts the structures of a shard from 1"),
     *c.target(),
@@ -232,11 +212,9 @@ table_schema = _table(
     c.moment("recorded_at"),
 )
 
-schema_default = _table(
+schema_default = _of_shards(
     "schema_default",
-    SHARDS,
     "default character set of a source's schema, with the location from which on",
-    c.key("task"),
     c.key("source"),
     c.key("shard_schema"),
     c.key("file", size=255),
@@ -246,32 +224,26 @@ schema_default = _table(
     c.moment("added_at"),
 )
 
-sequence = _table(
+sequence = _of_shards(
     "sequence",
-    SHARDS,
     "sequence that exists on a source at its checkpoint",
-    c.key("task"),
     c.key("source"),
     c.key("shard_schema"),
     c.key("shard_table"),
 )
 
-online_ddl = _table(
+online_ddl = _of_shards(
     "online_ddl",
-    SHARDS,
     "shadow table of an online-DDL tool that is changing a shard",
-    c.key("task"),
     c.key("source"),
     c.key("online_schema"),
     c.key("online_name"),
     c.long("online_table", "JSON: the statements that the tool has run on it"),
 )
 
-ignored_statement = _table(
+ignored_statement = _of_shards(
     "ignored_statement",
-    SHARDS,
     "statement that could not be parsed and was ignored because it concerns no shard",
-    c.key("task"),
     c.key("source"),
     c.key("file", size=255),
     c.number("position"),
@@ -282,11 +254,10 @@ ignored_statement = _table(
 
 PLANNED = "planned"
 """State of an open window in `window`."""
-window = _table(
+_of_windows = _section("Windows")
+window = _of_windows(
     "window",
-    WINDOWS,
     "window, while it is open or one of the last windows of its source: its persisted plan and its state",
-    c.key("task"),
     c.key("source"),
     c.number("number", "number of its first section; the sections of a source are counted from 1"),
     c.word("state", "planned or committed"),
@@ -297,12 +268,10 @@ window = _table(
     c.moment("committed_at", null=True),
 )
 
-fence = _table(
+fence = _of_windows(
     "fence",
-    WINDOWS,
     "pair of source and target: the last section of a window whose rows are in the target; written with the rows."
     " A DDL has an empty source",
-    c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window"),
@@ -310,11 +279,9 @@ fence = _table(
     c.big("written", "last write in microseconds since 1970, as in `unshard_last_write` of the target schema"),
 )
 
-fence_step = _table(
+fence_step = _of_windows(
     "fence_step",
-    WINDOWS,
     "part of a window that is too large for one transaction; deleted when the fence is raised",
-    c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window"),
@@ -329,11 +296,9 @@ fence_step = _table(
     c.flag("done", "written in the transaction of the rows"),
 )
 
-held_rows = _table(
+held_rows = _of_windows(
     "held_rows",
-    WINDOWS,
     "Parquet file of rows that wait for a queued DDL or a suspended target",
-    c.key("task"),
     *c.shard_key(),
     c.number("seq", "number of the DDL that the rows were written after"),
     c.number("window"),
@@ -348,11 +313,9 @@ held_rows = _table(
     c.moment("held_at"),
 )
 
-suspended_target = _table(
+suspended_target = _of_windows(
     "suspended_target",
-    WINDOWS,
     "pair of source and target that is suspended because of an error; its rows are held",
-    c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window", "window in which the error was raised"),
@@ -368,11 +331,10 @@ suspended_target = _table(
     c.flag("is_open", "0: the suspension is lifted; the row is deleted when the target has received rows"),
 )
 
-collision = _table(
+_of_rows = _section("Rows with a problem")
+collision = _of_rows(
     "collision",
-    ROWS,
     "key that two shards of a target both have, and its state",
-    c.key("task"),
     c.key("digest", "hash of target and key", 32),
     *c.target(),
     c.long("key_shown", "the key, readable"),
@@ -391,11 +353,9 @@ collision = _table(
     Index("by_state", "task", "state"),
 )
 
-row_error = _table(
+row_error = _of_rows(
     "row_error",
-    ROWS,
     "row that the target has rejected and that is quarantined (`row-errors: divert`)",
-    c.key("task"),
     *c.target_key(),
     c.key("digest", "hash of the key", 32),
     *c.shard(),
@@ -411,11 +371,9 @@ row_error = _table(
     Index("by_state", "task", "state"),
 )
 
-deleted_shard = _table(
+deleted_shard = _of_rows(
     "deleted_shard",
-    ROWS,
     "DROP or TRUNCATE of a shard after which its rows were deleted from the target (`drop-shard-rows: delete`)",
-    c.key("task"),
     *c.shard_key(),
     c.key("file", "end of the statement", 255),
     c.number("position"),
@@ -426,11 +384,9 @@ deleted_shard = _table(
     c.moment("deleted_at"),
 )
 
-deferred_row = _table(
+deferred_row = _of_rows(
     "deferred_row",
-    ROWS,
     "row that the target lacks until a later change in the binlog writes it; deleted then",
-    c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.key("digest", "hash of the key", 32),
@@ -440,11 +396,9 @@ deferred_row = _table(
     c.moment("since"),
 )
 
-column_reload = _table(
+column_reload = _of_rows(
     "column_reload",
-    ROWS,
     "reload of columns of a shard, with its progress, which is written in the transaction of each chunk",
-    c.key("task"),
     *c.shard_key(),
     c.key("digest", "hash of the columns' names", 32),
     *c.target(),
@@ -459,11 +413,10 @@ column_reload = _table(
     c.moment("changed_at", "when the last chunk was written"),
 )
 
-shard_ddl = _table(
+_of_locks = _section("DDL locks and operator commands")
+shard_ddl = _of_locks(
     "shard_ddl",
-    LOCKS,
     "DDL that a shard has reached; the pending rows are the shard's queue",
-    c.key("task"),
     *c.shard_key(),
     c.number("seq", "counts the DDL of a shard from 1"),
     *c.target(),
@@ -488,11 +441,9 @@ shard_ddl = _table(
     Index("by_state", "task", "state"),
 )
 
-ddl_lock = _table(
+ddl_lock = _of_locks(
     "ddl_lock",
-    LOCKS,
     "DDL lock",
-    c.key("task"),
     c.key("lock_id", size=255),
     *c.target(),
     c.big("number", "counts the locks of a target from 1"),
@@ -512,19 +463,15 @@ ddl_lock = _table(
     Index("by_state", "task", "state"),
 )
 
-ddl_lock_guard = _table(
+ddl_lock_guard = _of_locks(
     "ddl_lock_guard",
-    LOCKS,
     "DDL lock: the row that the executor locks while it runs the DDL, so that `ddl_lock` stays readable",
-    c.key("task"),
     c.key("lock_id", size=255),
 )
 
-ddl_lock_member = _table(
+ddl_lock_member = _of_locks(
     "ddl_lock_member",
-    LOCKS,
     "shard that a lock does not wait for, or whose DDL the lock has resolved",
-    c.key("task"),
     c.key("lock_id", size=255),
     *c.shard_key(),
     c.word("state", "pending: the shard skips the DDL when it reaches it; settled; resolved; waived"),
@@ -533,11 +480,9 @@ ddl_lock_member = _table(
     Index("by_state", "task", "state"),
 )
 
-ddl_history = _table(
+ddl_history = _of_locks(
     "ddl_history",
-    LOCKS,
     "DDL that was executed on the target",
-    c.key("task"),
     c.auto_id("order of execution"),
     c.text("lock_id", size=255),
     c.text("source", "source whose task has executed it"),
@@ -553,11 +498,9 @@ ddl_history = _table(
     Index("by_lock", "task", "lock_id"),
 )
 
-operator_action = _table(
+operator_action = _of_locks(
     "operator_action",
-    LOCKS,
     "command that an operator has given",
-    c.key("task"),
     c.auto_id("order of the commands"),
     c.text("lock_id", "empty: the command is about the task, a target or a statement", size=255),
     c.text("action", "name of the command", size=32),
@@ -570,11 +513,9 @@ operator_action = _table(
     Index("by_lock", "task", "lock_id"),
 )
 
-statement_command = _table(
+statement_command = _of_locks(
     "statement_command",
-    LOCKS,
     "operator command about a single statement of a binlog",
-    c.key("task"),
     c.auto_id("number of the command"),
     c.text("source"),
     *c.location(comment="where the statement begins; NULL: it is named by its GTID", null=True),
@@ -591,4 +532,64 @@ statement_command = _table(
     Index("by_state", "task", "source", "state"),
 )
 
-join_target, join_column, join_member, join_change = jointables.defined(_table)
+_of_joins = _section("Targets in optimistic mode")
+join_target = _of_joins(
+    "join_target",
+    "target that follows the join of its shards",
+    *c.target_key(),
+    c.big("version", "rises with every change of the target or of its columns' ids"),
+    c.big("settled_version", "version at which shards and target were found equal"),
+    c.digest("settled_shards", "hash of the states of the shards at that time; or empty"),
+    c.big("last_id", "id that was given last to a column"),
+    c.long("names", "JSON: the ids of the target's columns, by name"),
+    c.digest("floor_digest", "structure of the target when someone had given it more than its shards; or empty"),
+    c.long("floor_ids", "JSON: the ids of the columns of that structure, by name"),
+    c.moment("began_at"),
+    c.moment("changed_at"),
+)
+
+join_column = _of_joins(
+    "join_column",
+    "column of a joined target that a shard has or had, by its id",
+    *c.target_key(),
+    c.number("id"),
+    c.long("names", "JSON: the names that shards have given it, in order"),
+    c.long("fill", "SQL literal that rows have which existed before it was added"),
+    c.flag("was_common", "1: all shards have had it at one time"),
+    c.flag("is_kept", "1: filters have left out a DDL that drops it, so the target keeps it"),
+    c.flag("is_filled_by_server", "1: rows of shards that lack it have values that no shard has"),
+)
+
+join_member = _of_joins(
+    "join_member",
+    "shard of a joined target after one of its DDL; rows after this DDL are read by it",
+    *c.shard_key(),
+    c.number("seq", "number of the DDL in `shard_ddl`; 0: the structure with which the shard has joined"),
+    *c.target(),
+    c.digest("shard_uid"),
+    *c.location("ddl_", "end of the DDL; NULL: seq is 0", null=True),
+    c.digest("digest", "structure"),
+    c.long("ids", "JSON: the ids of its columns, by name"),
+    c.long("dropped", "JSON: ids that it has dropped and that the target may still have"),
+    c.long("reloads", "JSON: ids whose values must be read again, with the reason"),
+    c.long("reload_error", "why they cannot be read again without an operator", null=True),
+    c.moment("accepted_at"),
+    Index("by_target", "task", "target_schema", "target_table"),
+)
+
+join_change = _of_joins(
+    "join_change",
+    "change of a joined target: its statements are stored before the first is executed",
+    c.auto_id("order of the changes"),
+    *c.target(),
+    c.state("kind", ChangeKind),
+    c.long("cause", "the DDL of the shards, or why the target contracts"),
+    c.long("statements", "JSON: the statements, with the structures of the target before and after each"),
+    c.other("done", Integer, "how many statements are executed", null=False),
+    c.long("error", "message of the target that has rejected a statement", null=True),
+    c.moment("started_at", "written before the first statement runs"),
+    c.moment("done_at", "NULL: it runs, or the process has died", null=True),
+    c.word("outcome", "executed, given up (the rest is decided again) or refused", null=True),
+    Index("by_id", "id", unique=True),
+    Index("by_target", "task", "target_schema", "target_table", "done_at"),
+)

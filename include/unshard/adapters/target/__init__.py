@@ -12,7 +12,6 @@ from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.rendering.lines import lines_of
-from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.sending.load import load_lines, load_rendered
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.slices import Committed, Slice, Slices, apply_slices
@@ -37,7 +36,6 @@ __all__ = [
     "Writes",
     "apply_changes",
     "apply_slices",
-    "in_sessions",
     "lines_of",
     "load_lines",
     "load_rendered",

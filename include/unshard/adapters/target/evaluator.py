@@ -16,7 +16,7 @@ from unshard.adapters import mysql
 from unshard.adapters.structures import keeps_utf8, with_utf8
 from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.sending.load import load_lines
-from unshard.adapters.target.session import Writer, open_session
+from unshard.adapters.target.session import Writer, kept_session
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets
 from unshard.errors.rules import RowFilterFailed
@@ -32,16 +32,16 @@ class ExpressionEvaluator:
         self._writer, self._time_zone = writer, time_zone
         self._table = TableId(schema, "_filtered_rows")
         self._connection: Connection | None = None
+        self._lent = contextlib.ExitStack()
 
     def close(self) -> None:
-        """Close the session if it is open."""
-        if self._connection is not None:
-            self._connection.close()
+        """Give the session back, if it has one."""
+        self._lent.close()
 
     def true_for(self, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]) -> np.ndarray:
         """Return a mask of the rows for which the expression is true; `columns` hold the shard's values."""
         if self._connection is None:
-            self._connection = open_session(self._writer)
+            self._connection = self._lent.enter_context(kept_session(self._writer))
         with self._table_of(self._connection, rule, expression, structure, columns) as number:
             found = self._rows(self._connection, rule, expression, number)
         mask = np.zeros(len(columns[0]), bool)

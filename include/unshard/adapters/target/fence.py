@@ -22,7 +22,7 @@ class Fence(Pair):
     window: int
     epoch: int
     join: int = 0
-    """Version of the joined target (adapters/meta/locks/join) for which the rows are converted; 0: it has none."""
+    """Version of the joined target (adapters/meta/joinrecords) for which the rows are converted; 0: it has none."""
 
 
 def named(fence: Fence) -> tuple[str, str, str, str]:

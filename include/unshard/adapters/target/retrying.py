@@ -1,6 +1,5 @@
-"""Retry after deadlocks, lock waits and lost connections: a few times, each time in a new session."""
+"""Retry after deadlocks, lock waits and lost connections: a few times, each time in another session."""
 
-import contextlib
 import itertools
 import random
 import time
@@ -9,7 +8,7 @@ from typing import TypeVar
 
 from pymysql.connections import Connection
 
-from unshard.adapters.target.session import Writer, open_session
+from unshard.adapters.target.session import Writer, kept_session
 from unshard.errors import UnshardError
 
 ATTEMPTS = 6
@@ -30,10 +29,10 @@ def repeated(once: Callable[[], T]) -> T:
 
 
 def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
-    """Call `once` with a new session of the target each time."""
+    """Call `once` with a session of the target, and after an error with another one."""
 
     def in_session() -> T:
-        with contextlib.closing(open_session(writer)) as connection:
+        with kept_session(writer) as connection:
             return once(connection)
 
     return repeated(in_session)

@@ -7,11 +7,15 @@
 * READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.target.destination import Form
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
@@ -32,6 +36,10 @@ TRANSACTIONS = "tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pe
 """TiDB then reports a taken key at its statement. Otherwise it reports it at COMMIT, without the statement."""
 NUMBERS = "allow_auto_random_explicit_insert = 1"
 """TiDB then lets a changed row keep its value of an AUTO_RANDOM column."""
+KEPT_SECONDS = 60.0
+"""A session is replaced at this age, so that changes of the target and its accounts take effect."""
+KEPT_SESSIONS = 8
+"""How many unused sessions a process keeps: its threads write windows of several sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +84,19 @@ def open_session(writer: Writer) -> Connection:
     connection.uses_bulk = is_same and writer.bulk and connection.executes_bulk
     connection.packet_bytes, connection.prepared = writer.packet_bytes, {}
     return connection
+
+
+_KEPT: dict[Writer, ConnectionPool] = {}
+
+
+@contextlib.contextmanager
+def kept_session(writer: Writer) -> Iterator[Connection]:
+    """Lend a session that this process keeps from one window to the next; an error in the block closes it.
+
+    One statement tests the session and sets its variables again. The block may change no others.
+    """
+    pool = _KEPT.setdefault(writer, ConnectionPool(partial(open_session, writer), KEPT_SESSIONS, KEPT_SECONDS))
+    with pool.lent(lambda connection: mysql.query(connection, OWN_SESSION[0])) as connection:
+        uses_load_data = connection.uses_load_data
+        yield connection
+        connection.uses_load_data = uses_load_data

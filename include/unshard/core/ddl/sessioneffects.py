@@ -18,23 +18,6 @@ all of its shards have run it in one.
 
 The result is a comment at the end of the fingerprint. Texts without such a comment have one effect in all sessions.
 
-Maps the columns of a shard that misses DDLs which its target already has.
-
-A forced lock changes the target before all shards have the DDL. Until such a shard runs the DDL, its rows have the
-old columns. In the target they must look as they will after the shard's own DDL:
-
-| the DDL                          | the shard's values                                                              |
-|----------------------------------|---------------------------------------------------------------------------------|
-| DROP COLUMN c                    | are dropped                                                                     |
-| RENAME COLUMN a TO b, CHANGE a b | are written to b                                                                |
-| DROP COLUMN c, ADD COLUMN c …    | are dropped: the new c is another column, also if a later DDL adds it           |
-| ADD COLUMN c … with a default    | do not exist: the target's default, or NULL if there is no default              |
-| ADD COLUMN c … NOT NULL          | do not exist: the value that ALTER TABLE gives to old rows: 0, '', the first    |
-|                                  | label of an ENUM                                                                |
-| MODIFY, CHANGE, CONVERT TO       | are converted; an error if the target's type cannot hold a value unchanged      |
-| a column joins the key           | do not exist: rows are found by its default; an error if it is not a constant   |
-| a column leaves the key          | are dropped with the column; rows that have the same key then collide           |
-
 Finds new columns that each server fills with different values in existing rows.
 
 The rows of a shard get values from the shard, the rows of the target get values from the target. So after such a DDL
@@ -51,99 +34,20 @@ change on the shards can correct the values.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unshard.core.ddl.grammar import TokenCursor, specs_of
-from unshard.core.ddl.parsed import Role
+from unshard.core.ddl.grammar import TokenCursor
+from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.literals import BINARIES
 from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES
-from unshard.core.sql.tokens import MARIADB, Token, tokenize
+from unshard.core.sql.tokens import Token
 from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
 from unshard.errors.ddl import DdlUnreadable
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedDdl:
-    """A statement that ran on the target and has not run on a shard."""
-
-    text: str
-    sql_mode: int
-    time_zone: str = ""
-    """Of its session; empty: that of the target's own statements."""
-
-
-def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, str]:
-    """Return the name of each column of a shard after the statements, in lower case, without dropped columns."""
-    found = {name.lower(): name.lower() for name in names}
-    for each in ran:
-        moves = _moves(each)
-        moved = {old: moves.get(name, name) for old, name in found.items()}
-        found = {old: name for old, name in moved.items() if name is not None}
-    return found
-
-
-def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[str]:
-    """Return the columns of a target that are filled for a shard, in lower case: its own, and those that `ran` names.
-
-    A column that a statement adds gets its default in old rows. The result may also contain other words of `ran`.
-    """
-    words = (token.name.lower() for each in ran for token in tokenize(each.text, each.sql_mode, MARIADB)[1])
-    return frozenset((*names_after(names, ran).values(), *words))
-
-
-@lru_cache(1024)
-def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
-    """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
-    return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
-
-
-def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
-    """Yield the specifications of an ALTER TABLE; nothing for another statement."""
-    plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
-    cursor = TokenCursor(plain, tokens, "")
-    if not cursor.eat("ALTER"):
-        return
-    cursor.eat_any("ONLINE", "OFFLINE")
-    cursor.eat("IGNORE")
-    if not cursor.eat("TABLE"):
-        return
-    cursor.eat("IF", "EXISTS")
-    cursor.table(Role.SUBJECT)
-    cursor.eat_wait()
-    yield from specs_of(cursor)
-
-
-def _move(spec: TokenCursor) -> tuple[str, str | None] | None:
-    if spec.eat("RENAME", "COLUMN"):
-        spec.eat("IF", "EXISTS")
-        old = _name(spec)
-        return (old, _name(spec)) if spec.eat("TO") else None
-    if spec.eat("CHANGE"):
-        spec.eat("COLUMN")
-        spec.eat("IF", "EXISTS")
-        return _name(spec), _name(spec)
-    if spec.eat("DROP") and (spec.eat("COLUMN") or spec.peek() not in NO_COLUMNS):
-        spec.eat("IF", "EXISTS")
-        return _name(spec), None
-    return None
-
-
-NO_COLUMNS = frozenset({"INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "SYSTEM", "PERIOD"})
-"""Words that may follow DROP instead of a column name; a column with such a name must be quoted."""
-
-
-def _name(spec: TokenCursor) -> str:
-    return spec.name().name.lower()
-
-
-# --- new columns that each server fills with different values
-
 
 ENDS = frozenset({"ON", "CHECK", "CONSTRAINT"})
 """Words that end a default; the clauses after them may contain the same functions."""

@@ -37,7 +37,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from unshard.core.ddl.sessioneffects import ExecutedDdl, added_columns, converted_in, names_after, specs_of_alter
+from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.ddl.sessioneffects import added_columns, converted_in
 from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.tables import (
     NULL,

@@ -30,9 +30,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
-from unshard.core.ddl.sessioneffects import ExecutedDdl, fixed
+from unshard.core.ddl.sessioneffects import fixed
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import (
     Change,

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.sessioneffects import ExecutedDdl, names_after
 from unshard.core.ddl.steps import BETWEEN
 from unshard.core.join.difference import (
     AddCheck,

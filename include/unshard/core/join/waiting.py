@@ -15,7 +15,7 @@ left out, and the column is read again.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from unshard.core.ddl.sessioneffects import names_after
+from unshard.core.ddl.lineage import names_after
 from unshard.core.join.decision import Change, Decided, Decision, decide, decide_group
 from unshard.core.join.difference import Target
 from unshard.core.join.group import Group, Member, Reload, ReloadReason, conversions, joined_by

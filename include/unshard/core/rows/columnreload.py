@@ -136,11 +136,8 @@ def filled_columns(lock: DdlLock) -> tuple[str, ...]:
     is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
     if is_not_executed or not (lock.is_forced or any(map(MAY_FILL.search, texts))):
         return ()
-    from unshard.core.ddl.sessioneffects import (
-        ExecutedDdl,  # these bring the tokenizer
-        filled_by_each,
-        noted_columns,
-    )
+    from unshard.core.ddl.lineage import ExecutedDdl
+    from unshard.core.ddl.sessioneffects import filled_by_each, noted_columns  # these bring the tokenizer
 
     statement = lock.entry.statement
     explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.ddl.columnnames import NO_NAMES, Names, carried, with_names
-from unshard.core.ddl.sessioneffects import ExecutedDdl, names_after
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.difference import target_of
 from unshard.core.join.group import Member
 from unshard.core.join.places import places_of

@@ -20,7 +20,7 @@ from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
 from unshard.config import Connections, ShardMode, Task, environment_connections, resolve, storage_access
-from unshard.config.starting import zone_of
+from unshard.config.reading import zone_of
 from unshard.core.checks.items import (
     CERTAIN,
     LIKELY,

@@ -14,7 +14,7 @@ from unshard.adapters.target.evaluator import check_expression
 from unshard.adapters.target.session import LISTED_WARNINGS
 from unshard.adapters.trialtables import trial_table
 from unshard.config import Connections, OnDuplicate, PrimaryKey, ShardMode, Task, UnsupportedIndexes, resolve
-from unshard.config.model import CLUSTERED_INDEX
+from unshard.config.taskkeys import CLUSTERED_INDEX
 from unshard.core.checks.items import (
     RULES,
     UNFIT,

@@ -38,13 +38,14 @@ from unshard.core.ddl.grammar import (
     engine_options,
     without_specs,
 )
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.names import changes_rows
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
-from unshard.core.ddl.sessioneffects import ExecutedDdl, elsewhere, session_note
+from unshard.core.ddl.sessioneffects import elsewhere, session_note
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement

@@ -47,8 +47,8 @@ from pymysql.connections import Connection
 from unshard.adapters import namedlocks
 from unshard.adapters.constraints import read_constraints
 from unshard.adapters.foreignkeys import read_foreign_keys
-from unshard.adapters.meta.locks.locks import Execution
-from unshard.adapters.meta.shards.schemadefaults import DefaultChange
+from unshard.adapters.meta.lockrecords import Execution
+from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.adapters.mysql import (
     REFUSALS,
     assume_session,

@@ -278,7 +278,7 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
 
 def _stated(made: QueueEntry) -> list[str]:
     """Return the effect of a CREATE TABLE in place of a DDL of unknown effect."""
-    from unshard.core.ddl.statementcommands import CREATE  # brings the tokenizer
+    from unshard.core.ddl.replacement import CREATE  # brings the tokenizer
 
     if made.is_alone or not any(map(CREATE.match, made.replacement)):
         return []
@@ -329,10 +329,8 @@ def _decide(case: _Case, verdict: OperatorDecision, statements: tuple[str, ...],
 
 
 def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueEntry:
+    from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
     from unshard.core.ddl.sessioneffects import without_note
-    from unshard.core.ddl.statementcommands import (
-        replacing,  # brings the tokenizer, which the other commands do not need
-    )
 
     tables = [state.shard.table for state in case.members]
     is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from unshard.adapters.meta.tasks.activeworkers import load_of
+from unshard.adapters.meta.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.core import codec
 from unshard.core.model import Location

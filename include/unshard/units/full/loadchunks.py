@@ -42,7 +42,7 @@ from unshard.adapters.target import (
     Mode,
     Writer,
     Writes,
-    in_sessions,
+    open_session,
     write_or_defer,
 )
 from unshard.adapters.target.changes import DeferredRow
@@ -54,6 +54,7 @@ from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import hold_version
 from unshard.adapters.target.lastwrites import Pair, prepare
 from unshard.adapters.target.lastwrites import record as record_write
+from unshard.adapters.target.retrying import repeated
 from unshard.adapters.target.sending.load import blank_rows
 from unshard.config import OnDuplicate
 from unshard.core import codec
@@ -246,15 +247,16 @@ def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
 
 
 def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, LoadJob, LoadBatch], None]) -> None:
-    def in_transaction(connection: Connection) -> None:
-        limit_row_wait(connection, LOCK_WAIT_SECONDS)
-        prepare(connection, job.pair_of(load_batch))
-        mysql.begin(connection)
-        if (joined := job.joined.get(load_batch.target)) is not None:
-            hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
-        once(connection, job, load_batch)
+    def in_transaction() -> None:
+        with contextlib.closing(open_session(job.writer)) as connection:
+            limit_row_wait(connection, LOCK_WAIT_SECONDS)
+            prepare(connection, job.pair_of(load_batch))
+            mysql.begin(connection)
+            if (joined := job.joined.get(load_batch.target)) is not None:
+                hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
+            once(connection, job, load_batch)
 
-    in_sessions(job.writer, in_transaction)
+    repeated(in_transaction)
 
 
 def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:

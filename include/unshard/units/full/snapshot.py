@@ -33,9 +33,9 @@ from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.adapters.target.retrying import repeated
 from unshard.binlog.events import EventType, read_frame
 from unshard.config import Instance, OnDuplicate, ShardMode
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.ddl.queue import ShardState
-from unshard.core.ddl.sessioneffects import ExecutedDdl
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.chain import FIRST_POSITION

@@ -20,10 +20,10 @@ from unshard.adapters.target.lastwrites import drop_empty_schema
 from unshard.adapters.targetddl import create_schema, set_default
 from unshard.config import Instance, ShardMode, Task, UnsupportedIndexes
 from unshard.core.checks.items import alike_names
+from unshard.core.ddl.lineage import ExecutedDdl, filled_names
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
-from unshard.core.ddl.sessioneffects import ExecutedDdl, filled_names
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault

@@ -30,7 +30,7 @@ from unshard.adapters.target import Destination
 from unshard.adapters.target.destination import Form, key_of
 from unshard.adapters.target.sending.load import refuse_nulls
 from unshard.binlog.tablemap import numbers_of
-from unshard.core.ddl.sessioneffects import ExecutedDdl, names_after
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value

@@ -14,8 +14,8 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Fence, Writer
 from unshard.adapters.target.destination import Form
+from unshard.core.ddl.lineage import filled_names
 from unshard.core.ddl.queue import HeldFile
-from unshard.core.ddl.sessioneffects import filled_names
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions

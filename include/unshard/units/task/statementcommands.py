@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.adapters.meta.locks.statementcommands import CommandState
+from unshard.adapters.meta.commandrecords import CommandState
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import IssuedCommand, LockCommand, Replace, Skip
+from unshard.core.ddl.replacement import require_kind, split
 from unshard.core.ddl.statement import read
-from unshard.core.ddl.statementcommands import CommandKind, StatementPlace, require_kind, split
+from unshard.core.ddl.statementcommands import CommandKind, StatementPlace
 from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
 from unshard.errors import UnshardError

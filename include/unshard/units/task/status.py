@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from unshard.adapters import mysql, serverstate, upstream
 from unshard.adapters.meta import MetaReader
-from unshard.adapters.meta.shards.deletedshards import DeletedShard
-from unshard.adapters.meta.shards.ignored import IgnoredStatement
+from unshard.adapters.meta.problemrecords import DeletedShard
+from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.ddl.online import OnlineTable, Role
 from unshard.core.full.progress import NOTHING_YET, Progress

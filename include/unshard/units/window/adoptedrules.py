@@ -20,7 +20,7 @@ from functools import partial
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.meta import MetaReader
-from unshard.adapters.meta.tasks.activeworkers import load_of
+from unshard.adapters.meta.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
 from unshard.core.ddl.lockcommands import IssuedCommand

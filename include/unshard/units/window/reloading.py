@@ -53,7 +53,7 @@ from unshard.adapters.target.chunk.reload import ColumnUpdate, ReloadRow, Values
 from unshard.adapters.target.lastwrites import Pair, prepare, record
 from unshard.adapters.target.retrying import repeated
 from unshard.adapters.target.session import open_session
-from unshard.config.model import OnDuplicate
+from unshard.config.unitkeys import OnDuplicate
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, next_bound, walked_columns

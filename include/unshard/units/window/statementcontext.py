@@ -41,7 +41,7 @@ from functools import cache
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, upstream
-from unshard.adapters.meta.shards.schemadefaults import DefaultChange
+from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.checks import grants
 from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
 from unshard.core.ddl.parsed import Ddl

@@ -38,8 +38,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from unshard.adapters.meta.shards.plannedshards import WAITS
-from unshard.adapters.meta.tasks.activeworkers import window_of
+from unshard.adapters.meta.activeworkers import window_of
+from unshard.adapters.meta.shardrecords import WAITS
 from unshard.adapters.target import Fence
 from unshard.adapters.target.shardrows import delete_rows_of
 from unshard.config import Instance, ShardMode

@@ -1,0 +1,124 @@
+"""SELECT, INSERT, UPDATE and DELETE of the rows of one task.
+
+Every condition and every new row of these methods has the task, so the modules about the subjects do not name it.
+A condition that compares a column with a value is a keyword argument (None means NULL); all others are expressions:
+
+    db.select(SHARD_DDL, SHARD_DDL.c.seq > after, **shard_columns(shard), order=SHARD_DDL.c.seq)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, select, update
+from sqlalchemy.dialects.mysql import insert
+from sqlalchemy.sql import ColumnElement
+
+T = TypeVar("T")
+AnyRow = Row[*tuple[Any, ...]]
+Values = Mapping[str, Any]
+AT_ONCE = 500
+"""Rows that one statement writes or names."""
+
+
+class TaskReader:
+    """Reads rows of one task."""
+
+    task: str
+
+    def fetch(self, query: Any, parameters: Values | None = None) -> Sequence[AnyRow]:
+        """Run any SELECT and return its rows."""
+        raise NotImplementedError
+
+    def mine(self, table: Any, /, *conditions: Any, **values: Any) -> ColumnElement[bool]:
+        """Return the condition that a row is of the task and has these values."""
+        return and_(table.c.task == self.task, matches(table, values), *conditions)
+
+    def select(
+        self,
+        table: Any,
+        /,
+        *conditions: Any,
+        only: Sequence[Any] = (),
+        order: Any = (),
+        limit: int | None = None,
+        lock: bool = False,
+        **values: Any,
+    ) -> Sequence[AnyRow]:
+        """Return rows; `only`: these expressions instead of all columns; `lock`: lock the rows (FOR UPDATE)."""
+        query = select(*(only or (table,))).where(self.mine(table, *conditions, **values)).limit(limit)
+        query = query.order_by(*(order if isinstance(order, tuple) else (order,)))
+        return self.fetch(query.with_for_update() if lock else query)
+
+    def row(self, table: Any, /, *conditions: Any, **values: Any) -> AnyRow | None:
+        """Return the first row; takes the arguments of `select`."""
+        return next(iter(self.select(table, *conditions, **values)), None)
+
+    def one(self, table: Any, /, *conditions: Any, **values: Any) -> AnyRow:
+        """Return the row, which must exist."""
+        (row,) = self.select(table, *conditions, **values)
+        return row
+
+    def value(self, table: Any, expression: Any, /, *conditions: Any, **values: Any) -> Any:
+        """Return an expression of the first row; None if there is no row."""
+        row = self.row(table, *conditions, only=(expression,), **values)
+        return None if row is None else row[0]
+
+    def has(self, table: Any, /, *conditions: Any, **values: Any) -> bool:
+        """Whether there is a row."""
+        return self.row(table, *conditions, only=(table.c.task,), limit=1, **values) is not None
+
+    def count(self, table: Any, /, *conditions: Any, **values: Any) -> int:
+        """Return the number of rows."""
+        return int(self.value(table, func.count(), *conditions, **values))
+
+
+class TaskWriter(TaskReader):
+    """Reads and changes rows of one task on one connection."""
+
+    def __init__(self, connection: Connection, task: str) -> None:
+        self.connection, self.task = connection, task
+
+    def execute(self, statement: Any, parameters: Any = None) -> CursorResult[Any]:
+        """Run any statement."""
+        return self.connection.execute(statement, parameters)
+
+    def fetch(self, query: Any, parameters: Values | None = None) -> Sequence[AnyRow]:
+        return self.execute(query, parameters).all()
+
+    def insert(self, table: Any, row: Values) -> int:
+        """Insert a row and return the id that the server has given it."""
+        return self.execute(insert(table).values({"task": self.task, **row})).lastrowid
+
+    def insert_all(self, table: Any, rows: Sequence[Values], *, only_new: bool = False) -> None:
+        """Insert rows; `only_new`: not those whose key exists."""
+        new = insert(table).prefix_with("IGNORE") if only_new else insert(table)
+        for some in in_portions(rows):
+            self.execute(new.values([{"task": self.task, **row} for row in some]))
+
+    def add(self, table: Any, row: Values) -> bool:
+        """Insert a row unless its key exists; return whether it is new."""
+        return bool(self.execute(insert(table).prefix_with("IGNORE").values({"task": self.task, **row})).rowcount)
+
+    def put(self, table: Any, key: Values, values: Values, again: Values | None = None) -> None:
+        """Insert a row, or give these values to the row with its key; `again`: those values instead."""
+        new = insert(table).values({"task": self.task, **key, **values})
+        self.execute(new.on_duplicate_key_update([*(values if again is None else again).items()]))
+
+    def update(self, table: Any, changed: Values, /, *conditions: Any, **values: Any) -> int:
+        """Change rows; return how many were found, also those that had the values."""
+        return self.execute(update(table).where(self.mine(table, *conditions, **values)).values(changed)).rowcount
+
+    def delete(self, table: Any, /, *conditions: Any, **values: Any) -> int:
+        """Delete rows; return how many."""
+        return self.execute(delete(table).where(self.mine(table, *conditions, **values))).rowcount
+
+
+def matches(table: Any, values: Values) -> ColumnElement[bool]:
+    """Return the condition that each named column has that value."""
+    return and_(True, *(table.c[name] == value for name, value in values.items()))
+
+
+def in_portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield the items in parts of AT_ONCE, so that the size of a statement is limited."""
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]

@@ -1,1 +1,0 @@
-"""Meta tables about the full load."""

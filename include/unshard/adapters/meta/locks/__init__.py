@@ -1,1 +1,0 @@
-"""Meta tables about DDL locks and the commands of operators."""

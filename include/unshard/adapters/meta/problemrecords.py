@@ -1,0 +1,376 @@
+"""Rows with a problem: collisions, quarantined, deferred and deleted rows, reloads of columns, and missing changes.
+
+The writer of the rows records most of them in the transaction of the rows (adapters.target). Collisions with the policy
+`error` roll that transaction back and are recorded here. Reloads begin here; a chunk changes the row of its reload in
+the transaction of its rows (adapters/target/chunk/reload.py).
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import exists, func, or_, select
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.database import Records
+from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
+from unshard.adapters.meta.rows import (
+    SHARD_NAME,
+    TARGET_NAME,
+    are_same,
+    location_columns,
+    shard_columns,
+    shard_of,
+    target_columns,
+    target_name,
+    target_of,
+)
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.queue import EntryState
+from unshard.core.full.chunks import unpack_key
+from unshard.core.model import Location, Shard, TableId
+from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
+from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.task.lag import Waiting
+from unshard.core.window.plan import Plan
+
+COLLISION, ROW_ERROR, DEFERRED_ROW, DELETED_SHARD, RELOAD = (
+    tables.collision,
+    tables.row_error,
+    tables.deferred_row,
+    tables.deleted_shard,
+    tables.column_reload,
+)
+SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
+NO_LOCK = ""
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Rows of one source that no change has written, shown by one of them."""
+
+    shard: Shard
+    target: TableId
+    key: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedShard:
+    """A statement after which the rows of a shard were deleted."""
+
+    shard: Shard
+    target: TableId
+    location: Location
+    """End of the statement."""
+    statement: str
+    rows: int
+    """The number of rows that the last attempt deleted."""
+    at: datetime
+    """When its window was committed."""
+
+
+class Collisions(Records):
+    """Rows of `collision`: keys that two shards of a target both have."""
+
+    def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RecordedCollision, ...]:
+        """Return the newest collisions, open ones first."""
+        return tuple(map(_collision, _newest(self._db, COLLISION, limit, only_open=only_open)))
+
+    def counts(self, source: str) -> dict[CollisionState, int]:
+        """Return the number of collisions of a source by state; open collisions count once per key."""
+        c = COLLISION.c
+        times = func.sum(func.if_(c.state == CollisionState.OPEN, 1, c.times + c.others))
+        query = select(c.state, times).where(self._db.mine(COLLISION, source=source)).group_by(c.state)
+        return {CollisionState(state): int(number) for state, number in self._db.fetch(query)}
+
+    def of_load(self, source: str) -> tuple[RecordedCollision, ...]:
+        """Return the open collisions of the load that involve a shard of the source."""
+        mine = or_(COLLISION.c.source == source, COLLISION.c.owner_source == source)
+        rows = self._db.select(COLLISION, mine, state=CollisionState.OPEN, found=Found.LOAD, order=COLLISION.c.digest)
+        return tuple(map(_collision, rows))
+
+    def unnamed(self, source: str, limit: int) -> tuple[RecordedCollision, ...]:
+        """Return the collisions of a source's shards whose owner is unknown, newest first."""
+        where = COLLISION.c.state != CollisionState.MENDED, COLLISION.c.key_condition != ""
+        order = COLLISION.c.last_at.desc()
+        rows = self._db.select(COLLISION, *where, source=source, owner_source=None, order=order, limit=limit)
+        return tuple(map(_collision, rows))
+
+    def stop_at(self, clash: Clash, found: Found, window: int = 0) -> None:
+        """Record a collision that stops a load or a window."""
+        again = {
+            "state": CollisionState.OPEN,
+            "found": found,
+            "window": window,
+            "times": COLLISION.c.times + 1,
+            "last_at": tables.NOW,
+            **_owner_columns(clash.owner),
+        }
+        row = {
+            **target_columns(clash.target),
+            "key_shown": clash.key,
+            "key_condition": clash.condition,
+            **shard_columns(clash.shard),
+            "others": 0,
+            "first_at": tables.NOW,
+            **again,
+            "times": 1,
+        }
+        with self._db.transaction() as db:
+            db.put(COLLISION, {"digest": clash.digest}, row, again)
+
+    def name_owners(self, clashes: Iterable[Clash]) -> None:
+        with self._db.transaction() as db:
+            for clash in clashes:
+                db.update(COLLISION, _owner_columns(clash.owner), digest=clash.digest)
+
+    def mend(self, source: str) -> None:
+        """Close the open collisions of a source after its load has succeeded."""
+        with self._db.transaction() as db:
+            mend(db, source)
+
+    def close(self, clashes: Iterable[Clash]) -> None:
+        """Close collisions of the load after their shards were dumped again."""
+        mended = {"state": CollisionState.MENDED, "last_at": tables.NOW}
+        with self._db.transaction() as db:
+            for clash in clashes:
+                db.update(COLLISION, mended, digest=clash.digest, state=CollisionState.OPEN)
+
+
+class RowErrorRecords(Records):
+    """Rows of `row_error`: quarantined rows."""
+
+    def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
+        """Return the newest ones, open ones first."""
+        return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
+
+    def of_window(self, source: str, first: int, last: int) -> int:
+        """Return how many rows the sections of a window have quarantined that no later window has mended."""
+        sections = ROW_ERROR.c.window.between(first, last)
+        return self._db.count(ROW_ERROR, sections, source=source, state=RowErrorState.OPEN)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of open rows by the name of the target."""
+        return _counts(self._db, ROW_ERROR, state=RowErrorState.OPEN)
+
+
+class DeferredRows(Records):
+    """Rows of `deferred_row`: rows that their targets do not have yet."""
+
+    def targets(self, source: str) -> frozenset[TableId]:
+        """Return the targets that wait for rows of a source."""
+        query = select(*target_name(DEFERRED_ROW)).where(self._db.mine(DEFERRED_ROW, source=source)).distinct()
+        return frozenset(map(target_of, self._db.fetch(query)))
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of deferred rows by the name of the target."""
+        return _counts(self._db, DEFERRED_ROW)
+
+    def missing(self, source: str) -> Missing | None:
+        """Return the deferred rows that no held row can write; rows of dropped shards do not count."""
+        is_held = exists().where(are_same(HELD_ROWS, DEFERRED_ROW, *SHARD_NAME), HELD_ROWS.c.safe != 0)
+        is_dropped = exists().where(are_same(SHARD, DEFERRED_ROW, *SHARD_NAME), SHARD.c.dropped != 0)
+        where, order = (~is_held, ~is_dropped), (DEFERRED_ROW.c.since, DEFERRED_ROW.c.digest)
+        row = self._db.row(DEFERRED_ROW, *where, source=source, order=order, limit=1)
+        if row is None:
+            return None
+        count = self._db.count(DEFERRED_ROW, *where, source=source)
+        return Missing(shard_of(row), target_of(row), row.key_shown, count)
+
+
+class DeletedShards(Records):
+    """Rows of `deleted_shard`: statements after which the rows of a shard were deleted from a merged target."""
+
+    def newest(self, number: int = SHOWN) -> tuple[DeletedShard, ...]:
+        """Return the newest statements, newest first."""
+        order = DELETED_SHARD.c.deleted_at.desc(), *DELETED_SHARD.primary_key.columns
+        return tuple(
+            DeletedShard(
+                shard_of(row),
+                target_of(row),
+                Location(row.file, row.position),
+                row.statement,
+                row.row_count,
+                row.deleted_at,
+            )
+            for row in self._db.select(DELETED_SHARD, order=order, limit=number)
+        )
+
+
+class Reloads(Records):
+    """Rows of `column_reload`: columns of shards that are read again, and how far they are."""
+
+    def get(self, shard: Shard, columns: Collection[str]) -> Reload | None:
+        row = self._db.row(RELOAD, **shard_columns(shard), digest=names_digest(columns))
+        return _reload(row) if row else None
+
+    def newest(self, number: int = SHOWN) -> tuple[Reload, ...]:
+        """Return the reloads that are not done and the newest others, newest first."""
+        order = RELOAD.c.state == ReloadState.DONE, RELOAD.c.changed_at.desc(), *RELOAD.primary_key.columns
+        return tuple(map(_reload, self._db.select(RELOAD, order=order, limit=number)))
+
+    def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
+        """Return the shards of a target whose columns were not reloaded after a time; only those that existed then."""
+        same, is_old = are_same(tables.table_schema, SHARD, *SHARD_NAME), tables.table_schema.c.recorded_at <= since
+        present = {**target_columns(target), "has_left": 0, "dropped": 0}
+        shards = set(map(shard_of, self._db.select(SHARD, exists().where(same, is_old), **present)))
+        if not shards:
+            return ()
+        done = {**target_columns(target), "state": ReloadState.DONE}
+        names: dict[Shard, set[str]] = {}
+        for reload in map(_reload, self._db.select(RELOAD, RELOAD.c.began_at >= since, **done)):
+            names.setdefault(reload.shard, set()).update(name.lower() for name in reload.columns)
+        wanted = {name.lower() for name in columns}
+        return tuple(sorted(shard for shard in shards if not wanted <= names.get(shard, set())))
+
+    def begin(
+        self, shard: Shard, target: TableId, columns: Collection[str], basis: str, order: IssuedCommand | None
+    ) -> bool:
+        """Record a reload; return whether it continues an earlier one. `order` is the command of a person."""
+        key = {**shard_columns(shard), "digest": names_digest(columns)}
+        fresh = {
+            **target_columns(target),
+            "names": json.dumps([*columns], ensure_ascii=False),
+            "state": ReloadState.READING,
+            "basis": basis,
+            "reached_key": None,
+            "chunks": 0,
+            "rows_read": 0,
+            "rows_changed": 0,
+            "began_at": tables.NOW,
+            "changed_at": tables.NOW,
+        }
+        with self._db.transaction() as db:
+            row = db.row(RELOAD, **key, lock=True)
+            goes_on = continues(_reload(row) if row else None, basis)
+            if not goes_on:
+                db.put(RELOAD, key, fresh)
+            if order is not None:
+                record(db, NO_LOCK, order)
+        return goes_on
+
+
+class MissingChanges(Records):
+    """The oldest changes that the targets of a source do not have although the checkpoint is after them.
+
+    They wait for a DDL, a target or an operator.
+    """
+
+    def of(self, source: str) -> Waiting:
+        """Return the times of the oldest ones of a source. A time that is not known is at most that of its entry."""
+        pending, is_open = {"state": EntryState.PENDING}, {"state": RowErrorState.OPEN}
+        ddl, held = SHARD_DDL.c, HELD_ROWS.c
+        with self._db.snapshot() as db:
+            oldest = partial(_oldest, db, source)
+            return Waiting(
+                _least(oldest(ddl.executed_at, ddl.executed_at > 0, **pending), oldest(ddl.seen_at, **pending)),
+                _least(oldest(held.first_time, held.first_time > 0), oldest(held.held_at)),
+                _least(
+                    oldest(ROW_ERROR.c.first_at, **is_open),
+                    oldest(DEFERRED_ROW.c.since),
+                    oldest(RELOAD.c.began_at, state=ReloadState.READING),
+                ),
+            )
+
+
+def mend(db: TaskWriter, source: str) -> None:
+    """Close the open collisions of a source after its load or window, except those of suspended targets."""
+    is_stopped = exists().where(are_same(tables.suspended_target, COLLISION, "source", *TARGET_NAME))
+    mended = {"state": CollisionState.MENDED, "last_at": tables.NOW}
+    db.update(COLLISION, mended, ~is_stopped, source=source, state=CollisionState.OPEN)
+
+
+def forget_rows(db: TaskWriter, plan: Plan, deleted: Sequence[int]) -> None:
+    """Forget the held, deferred and diverted rows of shards whose rows are deleted, in the transaction of the window.
+
+    `deleted` are the numbers of rows that were deleted from the targets.
+    """
+    for each, rows in zip(plan.deletions, deleted, strict=True):
+        shard = shard_columns(each.shard)
+        db.delete(HELD_ROWS, **shard)
+        db.delete(DEFERRED_ROW, **shard)
+        mended = {"state": RowErrorState.MENDED, "last_at": tables.NOW}
+        db.update(ROW_ERROR, mended, **shard, state=RowErrorState.OPEN)
+        row = {
+            **target_columns(each.target),
+            "statement": each.text,
+            "row_count": rows,
+            "window": plan.number,
+            "deleted_at": tables.NOW,
+        }
+        db.put(DELETED_SHARD, {**shard, **location_columns(each.location)}, row, again={"row_count": rows})
+
+
+def _newest(db: TaskReader, table: Any, limit: int, *, only_open: bool) -> Sequence[AnyRow]:
+    """Return the newest rows of a table of problems, open ones first."""
+    is_open = table.c.state == CollisionState.OPEN
+    order = ~is_open, table.c.last_at.desc(), table.c.digest
+    return db.select(table, *([is_open] if only_open else []), order=order, limit=limit)
+
+
+def _counts(db: TaskReader, table: Any, **values: Any) -> dict[str, int]:
+    target = target_name(table)
+    rows = db.fetch(select(*target, func.count()).where(db.mine(table, **values)).group_by(*target))
+    return {f"{schema}.{name}": count for schema, name, count in rows}
+
+
+def _oldest(db: TaskReader, source: str, column: Any, *where: Any, **values: Any) -> float | None:
+    found = db.value(column.table, func.min(column), *where, source=source, **values)
+    return found.timestamp() if isinstance(found, datetime) else found
+
+
+def _least(*times: float | None) -> float | None:
+    return min((each for each in times if each is not None), default=None)
+
+
+def _owner_columns(owner: Shard | None) -> dict[str, str | None]:
+    source, table = (owner.source, owner.table) if owner else (None, None)
+    schema, name = (table.schema, table.name) if table else (None, None)
+    return {"owner_source": source, "owner_schema": schema, "owner_table": name}
+
+
+def _collision(row: AnyRow) -> RecordedCollision:
+    is_named = row.owner_source is not None
+    owner = Shard(row.owner_source, TableId(row.owner_schema, row.owner_table)) if is_named else None
+    clash = Clash(target_of(row), row.key_shown, row.key_condition, shard_of(row), owner, row.others)
+    return RecordedCollision(
+        clash, Found(row.found), row.window, CollisionState(row.state), row.times, row.first_at, row.last_at
+    )
+
+
+def _row_error(row: AnyRow) -> RowError:
+    return RowError(
+        target_of(row),
+        shard_of(row),
+        row.key_shown,
+        row.column_name,
+        row.server_message,
+        row.row_json,
+        row.window,
+        RowErrorState(row.state),
+        row.times,
+        row.first_at,
+        row.last_at,
+    )
+
+
+def _reload(row: AnyRow) -> Reload:
+    return Reload(
+        shard_of(row),
+        target_of(row),
+        tuple(json.loads(row.names)),
+        ReloadState(row.state),
+        row.basis,
+        unpack_key(json.loads(row.reached_key)) if row.reached_key else None,
+        row.chunks,
+        row.rows_read,
+        row.rows_changed,
+        row.began_at,
+        row.changed_at,
+    )

@@ -1,0 +1,381 @@
+"""Shards: their structures by digest with the history, their queues and held files, and renames.
+
+A window is planned from few shards. A task may have thousands, and while a lock waits each of them may have a queue and
+held files. A window reads only the shards whose rows it has, those with held rows that can be released, and those that
+an operator has dropped while their queue or held files wait. It never reads held files that cannot be released: their
+shard has a pending DDL, which holds its rows.
+
+A rename moves all rows about a shard to its new name, in the transaction that commits the window. All renames of a
+statement happen at once. A swap needs a name in between: the empty schema name, which no server has.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import and_, func, select, union
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.database import MetaDatabase, Records
+from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
+from unshard.adapters.meta.rows import (
+    entry_of,
+    held_of,
+    is_one_of,
+    location_columns,
+    read,
+    shard_columns,
+    shard_name,
+    shard_of,
+    state_of,
+    target_columns,
+    target_name,
+    target_of,
+)
+from unshard.adapters.meta.unknownstructures import (
+    read_unknown_shards,
+    read_unnamed_shards,
+    write_findings,
+    write_names,
+)
+from unshard.core import codec
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, UnnamedShard
+from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
+from unshard.core.ddl.renaming import name_upstream
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.task.state import EVERYTHING, HeldTotals, PendingWork
+from unshard.core.window.plan import Rename, StructureChange
+from unshard.errors.meta import StructureMissing
+
+SHARD, TABLE_SCHEMA, SHARD_DDL, HELD_ROWS, STRUCTURE = (
+    tables.shard,
+    tables.table_schema,
+    tables.shard_ddl,
+    tables.held_rows,
+    tables.structure,
+)
+DDL_LOCK, JOIN_TARGET = tables.ddl_lock, tables.join_target
+HELD_ORDER = HELD_ROWS.c.seq, HELD_ROWS.c.window, HELD_ROWS.c.part
+WAITS = PendingWork.QUEUES | PendingWork.HELD | PendingWork.DROPPED
+"""Without any of these flags, no shard of the task has a queue or held rows that matter to the source."""
+MOVED = (
+    tables.shard,
+    tables.shard_ddl,
+    tables.held_rows,
+    tables.ddl_lock_member,
+    tables.column_reload,
+    tables.join_member,
+)
+"""An earlier shard of the new name has neither queue nor held rows, so its rows in these tables are deleted."""
+
+
+class Structures(Records):
+    """Rows of `structure`, `table_schema` and `shard`."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        super().__init__(database)
+        self._known: dict[str, TableSchema] = {}
+        """Structures that were read; a digest always means the same structure."""
+
+    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
+        """Return structures by digest; raises StructureMissing."""
+        wanted = set(digests)
+        if missing := wanted - self._known.keys():
+            rows = self._db.select(STRUCTURE, STRUCTURE.c.digest.in_(missing))
+            self._known |= {row.digest: TableSchema.from_json(json.loads(row.body)) for row in rows}
+        for digest in sorted(wanted - self._known.keys()):
+            raise StructureMissing(digest)
+        return {digest: self._known[digest] for digest in wanted}
+
+    def shards(self, source: str | None = None) -> tuple[ShardState, ...]:
+        """Return the shards of a source or of all, with queue and held files; one that has left only if it has any."""
+        with self._db.snapshot() as db:
+            return read_shards(db, source)
+
+    def planned_shards(
+        self, source: str, named: Collection[TableId] | None, beside: PendingWork = EVERYTHING
+    ) -> tuple[ShardState, ...]:
+        """Return the shards that a window is planned from; if `named` is None, all shards.
+
+        `beside` are the pending-work flags of the source, which only its own windows add.
+        """
+        beside = EVERYTHING if named is None else beside & WAITS
+        if not beside:
+            return _read_planned_shards(self._db, source, named, beside)
+        with self._db.snapshot() as db:
+            return _read_planned_shards(db, source, named, beside)
+
+    def waiting(self, source: str) -> frozenset[Shard]:
+        """Return the shards of a source with held rows to release, or a queue or held rows to drop."""
+        return _waiting(self._db, source)
+
+    def totals(self, source: str) -> HeldTotals:
+        """Return the number of shards of a source and the totals of their queues and held rows."""
+        db, held = self._db, HELD_ROWS.c
+        sums = func.sum(held.row_count), func.sum(held.bytes), func.min(held.held_at)
+        rows, size, since = db.one(HELD_ROWS, only=sums, source=source)
+        pending = select(*shard_name(SHARD_DDL)).where(db.mine(SHARD_DDL, source=source, state=EntryState.PENDING))
+        waits = union(pending, select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, source=source))).subquery()
+        ((waiting,),) = db.fetch(select(func.count()).select_from(waits))
+        return HeldTotals(db.count(SHARD, source=source, has_left=0), waiting, int(rows or 0), int(size or 0), since)
+
+    def is_pending(self) -> bool:
+        """Whether any shard has a DDL that is not resolved."""
+        return self._db.has(SHARD_DDL, state=EntryState.PENDING)
+
+    def holds(self, source: str, before: int) -> bool:
+        """Whether a source has rows that were held before a window."""
+        return self._db.has(HELD_ROWS, HELD_ROWS.c.window < before, source=source)
+
+    def held_paths(self, source: str) -> frozenset[str]:
+        return frozenset(path for (path,) in self._db.select(HELD_ROWS, only=(HELD_ROWS.c.path,), source=source))
+
+    def dropped(self, shards: Collection[Shard]) -> frozenset[Shard]:
+        return frozenset(map(shard_of, self._db.select(SHARD, SHARD.c.dropped != 0, is_one_of(SHARD, shards))))
+
+    def unfed_targets(self) -> frozenset[TableId]:
+        """Return the targets that had shards and have none now."""
+        had = select(*target_name(TABLE_SCHEMA)).where(self._db.mine(TABLE_SCHEMA)).distinct()
+        has = select(*target_name(SHARD)).where(self._db.mine(SHARD, has_left=0)).distinct()
+        return frozenset(map(target_of, self._db.fetch(had))) - frozenset(map(target_of, self._db.fetch(has)))
+
+    def fed(self, target: TableId) -> frozenset[Shard]:
+        """Return all shards that a target has ever had, by their last names."""
+        mine = self._db.mine(TABLE_SCHEMA, **target_columns(target))
+        rows = self._db.fetch(select(*shard_name(TABLE_SCHEMA)).where(mine).distinct())
+        return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
+
+    def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
+        return read_unknown_shards(self._db, source)
+
+    def unnamed_shards(self, source: str) -> tuple[UnnamedShard, ...]:
+        with self._db.snapshot() as db:
+            return read_unnamed_shards(db, source)
+
+    def history(self, shard: Shard) -> tuple[StructureChange, ...]:
+        return tuple(
+            StructureChange(shard, target_of(row), Location(row.file, row.position), row.digest)
+            for row in self._db.select(TABLE_SCHEMA, **shard_columns(shard), order=TABLE_SCHEMA.c.number)
+        )
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure unless it exists; return its digest."""
+        row = {"digest": schema.digest, "body": json.dumps(schema.to_json()), "added_at": tables.NOW}
+        with self._db.single() as db:
+            db.add(STRUCTURE, row)
+        return schema.digest
+
+    def record(self, shard: Shard, target: TableId, location: Location, digest: str | None) -> None:
+        """Record the structure of a shard from `location` on, outside a window (snapshot); idempotent."""
+        self.record_all([StructureChange(shard, target, location, digest)])
+
+    def record_all(self, changes: Iterable[StructureChange]) -> None:
+        """Record the structures of many shards in one transaction; idempotent."""
+        with self._db.transaction() as db:
+            for change in changes:
+                record_change(db, change, window=0)
+
+    def uid_of(self, change: StructureChange) -> str:
+        """Return the permanent id of a shard that a window creates."""
+        return _uid(change)
+
+    def set_start(self, shard: Shard, start: Location) -> None:
+        """Record that the dump has all rows of the shard up to `start`; windows skip them."""
+        with self._db.transaction() as db:
+            db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
+
+    def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
+        """Store findings about a shard; known structures stay."""
+        with self._db.transaction() as db:
+            write_findings(db, shard, findings)
+
+    def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
+        """Store the structures of a shard with the target's names of columns."""
+        with self._db.transaction() as db:
+            write_names(db, before, after)
+
+
+def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
+    """Read shards in the caller's transaction."""
+    of_source: dict[str, Any] = {"source": source} if source else {}
+    of_target = target_columns(target) if target else {}
+    queue = db.select(SHARD_DDL, **of_source, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
+    held = db.select(HELD_ROWS, **of_source, order=HELD_ORDER)
+    return _states(db.select(SHARD, **of_source, **of_target, order=shard_name(SHARD)), queue, held)
+
+
+def record_change(db: TaskWriter, change: StructureChange, window: int) -> None:
+    """Append to a shard's history and set its present structure; idempotent."""
+    key, target, location = shard_columns(change.shard), target_columns(change.target), change.location
+    last = db.row(TABLE_SCHEMA, **key, order=TABLE_SCHEMA.c.number.desc(), limit=1)
+    if last and (last.file, last.position, last.digest) == (location.file, location.position, change.structure):
+        return
+    row = {
+        **key,
+        "number": last.number + 1 if last else 1,
+        **target,
+        **location_columns(location),
+        "window": window,
+        "digest": change.structure,
+        "recorded_at": tables.NOW,
+    }
+    db.insert(TABLE_SCHEMA, row)
+    if change.structure is None:
+        db.update(SHARD, {"has_left": True}, **key)
+        return
+    present = {**target, "digest": change.structure, "has_left": False}
+    fresh = {"last_seq": 0, "shard_uid": _uid(change), "dropped": False}
+    if change.joins:
+        # An earlier table of that name has no pending DDL, so its numbers can be used again.
+        db.delete(SHARD_DDL, **key)
+        present |= {**fresh, **location_columns(None, "start_")}
+    if change.forgets_start:
+        present |= location_columns(None, "start_")
+    if not db.update(SHARD, present, **key):
+        db.insert(SHARD, {**fresh, **key, **present})
+
+
+def move_shards(db: TaskWriter, renames: Sequence[Rename], window: int) -> None:
+    """Rename shards, all at once."""
+    if not renames:
+        return
+    # Locks first: resolving a lock also locks the row of the lock before those of the shards.
+    _rename_in_locks(db, {rename.shard: Shard(rename.shard.source, rename.to) for rename in renames})
+    between = [Shard(rename.shard.source, TableId("", str(number))) for number, rename in enumerate(renames)]
+    for rename, place in zip(renames, between, strict=True):
+        for table in (*MOVED, TABLE_SCHEMA):
+            db.update(table, shard_columns(place), **shard_columns(rename.shard))
+    for rename, place in zip(renames, between, strict=True):
+        shard = shard_columns(Shard(place.source, rename.to))
+        for table in MOVED:
+            db.delete(table, **shard)
+            db.update(table, shard, **shard_columns(place))
+        _append_history(db, place, rename, window)
+
+
+def note_renames(db: TaskWriter, renames: Sequence[Rename]) -> None:
+    """Change the versions of joined targets: a process that has read the old names accepts no DDL with them.
+
+    This comes first in the transaction: a process that accepts DDL locks the target before its shards, too.
+    """
+    rows = [db.row(SHARD, **shard_columns(rename.shard)) for rename in renames]
+    for target in sorted({target_of(row) for row in rows if row is not None}):
+        db.update(JOIN_TARGET, {"version": JOIN_TARGET.c.version + 1}, **target_columns(target))
+
+
+def _append_history(db: TaskWriter, place: Shard, rename: Rename, window: int) -> None:
+    """Append the shard's history to that of the new name, then the rename."""
+    shard = shard_columns(Shard(place.source, rename.to))
+    newest = func.coalesce(func.max(TABLE_SCHEMA.c.number), 0)
+    known = db.value(TABLE_SCHEMA, newest, **shard)
+    db.update(TABLE_SCHEMA, {**shard, "number": TABLE_SCHEMA.c.number + known}, **shard_columns(place))
+    now = db.one(SHARD, **shard)
+    row = {
+        **shard,
+        "number": db.value(TABLE_SCHEMA, newest, **shard) + 1,
+        **target_columns(target_of(now)),
+        **location_columns(rename.location),
+        "window": window,
+        "digest": None if now.has_left else now.digest,
+        "recorded_at": tables.NOW,
+    }
+    db.insert(TABLE_SCHEMA, row)
+
+
+def _rename_in_locks(db: TaskWriter, names: dict[Shard, Shard]) -> None:
+    """Change the name of the shard that opened a lock in the open locks."""
+    columns = DDL_LOCK.c.lock_id, DDL_LOCK.c.entry
+    for row in db.select(DDL_LOCK, DDL_LOCK.c.state != LockState.RESOLVED, only=columns, lock=True):
+        entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+        if entry.shard in names:
+            renamed = codec.dumps(replace(entry, shard=names[entry.shard]))
+            db.update(DDL_LOCK, {"entry": renamed}, lock_id=row.lock_id)
+
+
+def _uid(change: StructureChange) -> str:
+    return hashlib.sha256(f"{change.shard.table} {change.location}".encode()).hexdigest()[:16]
+
+
+def _read_planned_shards(
+    db: TaskReader, source: str, named: Collection[TableId] | None, beside: PendingWork
+) -> tuple[ShardState, ...]:
+    """Return the shards for planning; if `named` is None all of the task, because a DDL may concern any of them."""
+    waiting = _waiting(db, source) if beside else frozenset()
+    shards = None if named is None else waiting | {Shard(source, table) for table in named}
+    queue, held = list[AnyRow](), list[AnyRow]()
+    if PendingWork.QUEUES in beside:
+        near = _is_near(SHARD_DDL, source, shards)
+        queue += db.select(SHARD_DDL, near, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
+    if waiting:
+        rows = db.select(HELD_ROWS, _is_near(HELD_ROWS, source, waiting), order=HELD_ORDER)
+        held += (row for row in rows if shard_of(row) in waiting)
+    rows = db.fetch(_rows_of_shards(db.task, source, shards))
+    return _states(rows, queue, held, _left(db) if named is None else frozenset())
+
+
+def _states(
+    rows: Iterable[AnyRow], queue: Iterable[AnyRow], held: Iterable[AnyRow], left: Collection[Shard] = ()
+) -> tuple[ShardState, ...]:
+    """Return the states of shards; of those that have left only the ones in `left`, or with a queue or held files."""
+    queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
+    for row in queue:
+        queues[shard_of(row)].append(entry_of(row))
+    files: dict[Shard, list[HeldFile]] = defaultdict(list)
+    for row in held:
+        files[shard_of(row)].append(held_of(row))
+    states = (state_of(row, queues[shard_of(row)], files[shard_of(row)]) for row in rows)
+    return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
+
+
+@lru_cache(maxsize=64)
+def _rows_of_shards(task: str, source: str, shards: frozenset[Shard] | None) -> Any:
+    """Return the statement; it is kept, because the windows of a source have the same shards again and again."""
+    return select(SHARD).where(SHARD.c.task == task, _is_near(SHARD, source, shards)).order_by(*shard_name(SHARD))
+
+
+def _waiting(db: TaskReader, source: str) -> frozenset[Shard]:
+    """Return the shards with held rows that can be released, and the dropped ones with a queue or held rows."""
+    found = {Shard(source, TableId(row.shard_schema, row.shard_table)) for row in db.fetch(_releasable(db, source))}
+    dropped = frozenset(map(shard_of, db.select(SHARD, SHARD.c.dropped != 0, source=source)))
+    if dropped:
+        rows = db.mine(HELD_ROWS, is_one_of(HELD_ROWS, dropped))
+        queue = db.mine(SHARD_DDL, is_one_of(SHARD_DDL, dropped), state=EntryState.PENDING)
+        for table, where in ((HELD_ROWS, rows), (SHARD_DDL, queue)):
+            found |= set(map(shard_of, db.fetch(select(*shard_name(table)).where(where).distinct())))
+    return frozenset(found)
+
+
+def _releasable(db: TaskReader, source: str) -> Any:
+    """Select the shards whose first held rows come before every pending DDL.
+
+    The primary key gives the first number of each shard without reading its other rows; `by_state` gives pending DDL.
+    """
+    name = HELD_ROWS.c.shard_schema, HELD_ROWS.c.shard_table
+    lowest = select(*name, func.min(HELD_ROWS.c.seq).label("seq")).where(db.mine(HELD_ROWS, source=source))
+    first = lowest.group_by(*name).subquery()
+    same = and_(
+        db.mine(SHARD_DDL, source=source, state=EntryState.PENDING),
+        SHARD_DDL.c.shard_schema == first.c.shard_schema,
+        SHARD_DDL.c.shard_table == first.c.shard_table,
+        SHARD_DDL.c.seq <= first.c.seq,
+    )
+    columns = first.c.shard_schema, first.c.shard_table
+    return select(*columns).outerjoin(SHARD_DDL, same).where(SHARD_DDL.c.task.is_(None))
+
+
+def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
+    if shards is None:
+        return table.c.source.is_not(None)
+    return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source == source
+
+
+def _left(db: TaskReader) -> frozenset[Shard]:
+    """Return the shards that were dropped upstream and still have held rows; a new shard may have one as its peer."""
+    left = frozenset(map(shard_of, db.select(SHARD, SHARD.c.has_left != 0)))
+    holding = select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, is_one_of(HELD_ROWS, left))).distinct()
+    return frozenset(map(shard_of, db.fetch(holding))) if left else left

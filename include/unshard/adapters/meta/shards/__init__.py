@@ -1,1 +1,0 @@
-"""Meta tables about shards and their structures."""

@@ -1,0 +1,166 @@
+"""The task itself: whether it is paused, its last prechecks and write path, the files it needs, and its removal."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, union_all
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.database import Records
+from unshard.adapters.meta.gateway import TaskReader
+from unshard.adapters.meta.rows import read, target_name
+from unshard.core import codec
+from unshard.core.checks.items import Item
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.model import TableId
+from unshard.core.rows.writepath import LoadData, Writing
+from unshard.core.sql import lastwrites
+from unshard.core.task.state import ChunkState, PauseKind, PauseState
+from unshard.errors.meta import TaskPaused
+
+PAUSE, PRECHECK, WRITE_PATH, SOURCE, FENCE = (
+    tables.pause,
+    tables.precheck,
+    tables.write_path,
+    tables.source,
+    tables.fence,
+)
+SHARD, HELD_ROWS, LOAD_CHUNK = tables.shard, tables.held_rows, tables.load_chunk
+OF_TASKS = tuple(table for table in tables.metadata.tables.values() if "task" in table.c)
+WHOLE_TASK = ""
+"""The value of `lock_id` for commands about the whole task."""
+RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPrechecks:
+    """All items of the last prechecks."""
+
+    items: tuple[Item, ...]
+    at: datetime
+
+
+class PauseStates(Records):
+    """The row of `pause`, and the rows of `operator_action` that are about the whole task.
+
+    The row is read in the transaction that begins a window, so no window begins after a pause has returned.
+    """
+
+    def get(self) -> PauseState | None:
+        return halted(self._db)
+
+    def refuse(self) -> None:
+        refuse_paused(self._db)
+
+    def pause(self, kind: PauseKind, order: IssuedCommand) -> bool:
+        """Pause or stop the task; return False, and change nothing, if it already is."""
+        row = {"kind": kind, "who": order.by, "via": order.via, "reason": order.reason, "paused_at": tables.NOW}
+        with self._db.transaction() as db:
+            # A window that begins locks the row of its source, so the pause comes before or after the whole beginning.
+            db.select(SOURCE, lock=True)
+            found = halted(db)
+            if found is not None and (found.kind is kind or found.kind is PauseKind.STOPPED):
+                return False
+            db.put(PAUSE, {}, row)
+            record(db, WHOLE_TASK, order)
+        return True
+
+    def resume(self, order: IssuedCommand) -> bool:
+        """Resume the task; return False if it is running."""
+        with self._db.transaction() as db:
+            changed = bool(db.delete(PAUSE))
+            if changed:
+                record(db, WHOLE_TASK, order)
+        return changed
+
+    def record(self, order: IssuedCommand) -> None:
+        with self._db.transaction() as db:
+            record(db, WHOLE_TASK, order)
+
+
+class Prechecks(Records):
+    """The row of `precheck`."""
+
+    def last(self) -> StoredPrechecks | None:
+        row = self._db.row(PRECHECK)
+        if row is None:
+            return None
+        return StoredPrechecks(read(tuple[Item, ...], row.items, "the last prechecks"), row.checked_at)
+
+    def store(self, items: tuple[Item, ...]) -> None:
+        with self._db.transaction() as db:
+            db.put(PRECHECK, {}, {"items": codec.dumps(items), "checked_at": tables.NOW})
+
+
+class WritePaths(Records):
+    """The row of `write_path`: of the last process that wrote rows. `status` reads it instead of making a trial."""
+
+    def last(self) -> Writing | None:
+        """Return the result of the last trial; None if no process has written rows."""
+        row = self._db.row(WRITE_PATH)
+        return Writing(LoadData[row.load_data], row.processors, bool(row.bulk)) if row else None
+
+    def record(self, writing: Writing) -> None:
+        """Replace the result of the last trial."""
+        newer = {
+            "load_data": writing.load_data.name,
+            "processors": writing.processors,
+            "bulk": writing.bulk,
+            "tried_at": tables.NOW,
+        }
+        with self._db.transaction() as db:
+            db.put(WRITE_PATH, {}, newer)
+
+
+class StoredFiles(Records):
+    """The files of the storage path that the meta tables name: held rows, and dumped chunks that are not loaded."""
+
+    def named(self, *, dumped: bool) -> frozenset[str]:
+        """Return their paths relative to the storage path; with those of the dump if the task loads them."""
+        queries = [select(HELD_ROWS.c.path).where(self._db.mine(HELD_ROWS))]
+        if dumped:
+            waiting = self._db.mine(LOAD_CHUNK, LOAD_CHUNK.c.path != "", state=ChunkState.DUMPED)
+            queries.append(select(LOAD_CHUNK.c.path).where(waiting))
+        return frozenset(path for (path,) in self._db.fetch(union_all(*queries)))
+
+
+class Removal(Records):
+    """Removes all rows of a task in one transaction.
+
+    The epochs are raised first. A writer that was given up for dead finds no fence, or one of a later task of that
+    name, whose epochs are higher than all of this one (see Sources.add).
+    """
+
+    def targets(self) -> tuple[TableId, ...]:
+        """Return the targets that the task has written to or prepared."""
+        return tuple(sorted({TableId(*row) for row in self._db.select(SHARD, only=target_name(SHARD))}))
+
+    def count(self) -> int:
+        """Return how many rows the task has in all meta tables."""
+        return sum(map(self._db.count, OF_TASKS))
+
+    def remove(self, schemas: Iterable[str] = ()) -> int:
+        """Delete all rows of the task, and its last writes in these target schemas; return the number of rows."""
+        with self._db.transaction() as db:
+            db.select(SOURCE, lock=True)
+            for table in (SOURCE, FENCE):
+                db.update(table, {"epoch": table.c.epoch + 1})
+            for schema in schemas:
+                forget = lastwrites.forget(schema.replace("%", "%%"))
+                db.connection.exec_driver_sql(forget, (self._db.schema, db.task, schema))
+            return sum(map(db.delete, OF_TASKS))
+
+
+def halted(db: TaskReader) -> PauseState | None:
+    """Return the pause state of the task."""
+    row = db.row(PAUSE)
+    return PauseState(PauseKind(row.kind), row.who, row.via, row.reason, row.paused_at) if row else None
+
+
+def refuse_paused(db: TaskReader) -> None:
+    """Raise TaskPaused if the task is paused or stopped."""
+    pause = halted(db)
+    if pause is not None:
+        raise TaskPaused(db.task, str(pause))

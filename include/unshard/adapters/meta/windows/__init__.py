@@ -1,1 +1,0 @@
-"""Meta tables about windows and suspended targets."""
