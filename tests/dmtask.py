@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.joinedtask import assert_joined_union
 from tests.taskfile import TaskFile, schemas
-from unshard.core.ddl.lockcommands import Replace, Skip
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import Replace, Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 TASK = """---

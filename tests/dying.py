@@ -18,9 +18,9 @@ import pytest
 
 from tests.localspark import LocalSpark
 from unshard.config import ShardMode, load_task
-from unshard.core.ddl.lockcommands import Force
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.relay import pull
 from unshard.units.task.optimistic import follow_joins
 from unshard.units.task.run import Until, run

@@ -2,11 +2,10 @@
 
 from tests.dying import Died
 from tests.livetask import LiveTask
-from unshard.core.ddl.lockcommands import LockCommand
+from unshard.operate.command import LockCommand
+from unshard.operate.issuing import give, preview
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give, preview
 from unshard.units.ddl.scene import LockView
-from unshard.units.ddl.waysout import shown
 
 
 def run(task: LiveTask) -> None:
@@ -23,7 +22,7 @@ def lock(task: LiveTask) -> LockView:
     """Return the only open lock."""
     scene = coordinate.observe(task.work().meta)
     (found,) = scene.locks
-    return shown(scene, found)
+    return scene.view(found)
 
 
 def order(task: LiveTask, given: LockCommand) -> None:

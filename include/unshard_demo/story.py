@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from unshard.adapters.meta import Meta
-from unshard.cli.locks import difference_lines
 from unshard.config import ShardMode, Task, resolve
 from unshard.core.task.state import Phase
+from unshard.operate.documents import difference_lines
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockFacts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
 
-from unshard_airflow.masking import refusal, statement
+from unshard.core.masking import refusal, statement
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -20,9 +20,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from unshard.config import Task, is_spark_master
 from unshard.config.allowed import spark_connection
 from unshard.config.secrets import variable_of
+from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened
-from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

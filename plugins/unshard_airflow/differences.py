@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from unshard.core.shown import shell
+from unshard.core.masking import refusal, statement
+from unshard.core.shown import as_json, listed, shell
 from unshard_airflow.links import DifferenceRunLink
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import only_run, opened
-from unshard_airflow.outcome import as_json
-from unshard_airflow.remedies import listed
 from unshard_airflow.watch import DifferenceTrigger, shown
 
 if TYPE_CHECKING:

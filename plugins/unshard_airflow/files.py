@@ -14,10 +14,10 @@ from airflow.sdk import DAG, get_parsing_context
 
 from unshard.config import load_task
 from unshard.config.model import DIGEST
+from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard_airflow.graph import PREFIXES, dags_of
-from unshard_airflow.masking import statement
 
 WITH_DIGEST = re.compile(rf"\.[0-9a-f]{{{DIGEST}}}$")
 """The end of the plain name of a task with special characters, which its file does not contain."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from unshard.core.shown import as_json
 from unshard_airflow.operators import opened
-from unshard_airflow.outcome import as_json
 from unshard_airflow.remedies import remedies
 from unshard_airflow.watch import LockTrigger, look
 
@@ -49,8 +49,10 @@ class Unlock(BaseOperator):
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
             raise AirflowSkipException("clear this task to force the lock without the missing shards")
-        from unshard.core.ddl.lockcommands import Cleared, Force
-        from unshard.units.ddl import coordinate, lockcommands
+        from unshard.core.ddl.lockcommands import Cleared
+        from unshard.operate import issuing
+        from unshard.operate.command import Force
+        from unshard.units.ddl import coordinate
 
         with opened(self.task_file) as work:
             lock = work.meta.locks.get(lock_of(context))
@@ -58,7 +60,7 @@ class Unlock(BaseOperator):
                 raise AirflowSkipException(RESOLVED)
             run = context["dag_run"].run_id
             by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
-            scene = lockcommands.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason)
+            scene = issuing.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason)
             return as_json(coordinate.view(work.meta, lock.id, scene))
 
 

@@ -15,9 +15,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import DagRunTriggerException
 
 from unshard.config import load_task
+from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.outages import ToldOnce
-from unshard_airflow.outcome import as_json, failures_told
+from unshard_airflow.outcome import failures_told
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

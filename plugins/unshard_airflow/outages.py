@@ -22,10 +22,10 @@ from typing import Any
 from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowSkipException
 
+from unshard.core.masking import refusal
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard_airflow.alerts import notify
-from unshard_airflow.masking import refusal
 
 PREFIX = "unshard_failing__"
 ABOUT = "{dag}, {task} {source}: the failure that was told last. Delete it to be told again."

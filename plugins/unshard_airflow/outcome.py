@@ -1,20 +1,16 @@
-"""Convert unshard's values to Airflow's: coded errors to retries or failures, reports to XCom."""
+"""Convert coded errors to retries or failures of Airflow, and tell them."""
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.masking import statement
-from unshard.core.model import Location, Shard, TableId
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard.errors.meta import TaskPaused
-
-NOUNS = (Location, TableId, Shard, UnshardError)
 
 log = logging.getLogger(__name__)
 
@@ -33,21 +29,6 @@ def failures_told() -> Iterator[None]:
         if error.transient:
             raise
         raise AirflowFailException(visible(statement(str(error)))) from error
-
-
-def as_json(value: Any) -> Any:
-    """Return a report as JSON values for XCom; names of tables and positions become text."""
-    if is_dataclass(value) and not isinstance(value, NOUNS):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            return {str(key): as_json(item) for key, item in value.items()}
-        case Sequence() | Set() if not isinstance(value, str | bytes):
-            return [as_json(item) for item in value]
-        case _:
-            return str(value)
 
 
 def tell_failure(context: Mapping[str, Any]) -> None:

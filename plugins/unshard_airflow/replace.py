@@ -24,20 +24,19 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
+from unshard.core.masking import refusal, statement
+from unshard.core.shown import as_json
 from unshard.errors import UnshardError
-from unshard_airflow import forms
 from unshard_airflow.locks import RESOLVED, lock_of, was_cleared
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import opened
-from unshard_airflow.outcome import as_json
-from unshard_airflow.remedies import remedies, situation, ways_out
+from unshard_airflow.remedies import advised, remedies, situation
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.core.ddl.lock import DdlLock
-    from unshard.core.ddl.lockcommands import LockCommand
     from unshard.core.model import Shard
+    from unshard.operate.command import LockCommand
     from unshard.units.ddl.scene import LockView, Scene
     from unshard.units.work import Work
 
@@ -124,24 +123,24 @@ class Replace(HITLOperator):
 
     def _shown(self, lock: "DdlLock", scene: "Scene") -> "LockView":
         """Return the lock with its ways out, also for the message of a failure."""
-        from unshard.units.ddl.waysout import shown
-
-        self.seen = view = shown(scene, lock)
+        self.seen = view = scene.view(lock)
         return view
 
     def _ask(self, context: "Context", view: "LockView", until: datetime) -> NoReturn:
         """Wait for an answer, and check the lock every LOOK_AGAIN; fail when the time is up."""
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"no decision on lock {view.id} in time")
+        from unshard.operate.command import shards_of
+
         told = [
             *situation(view),
-            *(ways_out(view, self.task_file) if view.state == "conflict" or view.lacks_place else ()),
+            *(advised(view, self.task_file) if view.state == "conflict" or view.lacks_place else ()),
         ]
         lines = "\n".join(f"* {line}" for line in told)
         self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=lines)
         self.body += ASKED_AGAIN if view.is_refused else ""
         self.options = options(view)
-        self.params = ParamsDict(fields(forms.shards_of(view)))
+        self.params = ParamsDict(fields(shards_of(view)))
         try:
             super().execute(context)
         except TaskAwaitingInput as waiting:
@@ -150,10 +149,10 @@ class Replace(HITLOperator):
         raise AssertionError("the question was not asked")
 
     def _tell(self, work: "Work", context: "Context", order: "LockCommand", scene: "Scene") -> None:
-        from unshard.units.ddl import lockcommands
+        from unshard.operate import issuing
 
         try:
-            lines = lockcommands.preview(work.meta, order, scene)
+            lines = issuing.preview(work.meta, order, scene)
         except UnshardError as error:
             lines = (refusal(str(error)),)
         for line in lines:
@@ -163,12 +162,13 @@ class Replace(HITLOperator):
     def _give(
         self, work: "Work", context: "Context", order: "LockCommand", answer: Mapping[str, Any], scene: "Scene"
     ) -> Any:
-        from unshard.units.ddl import coordinate, lockcommands
+        from unshard.operate import issuing
+        from unshard.units.ddl import coordinate
 
         by = answer["responded_by_user"]["name"]
         reason = answer["params_input"].get("reason") or f"answered in task replace of run {context['dag_run'].run_id}"
-        order = lockcommands.pinned(work.meta, order, scene)
-        after = lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+        order = issuing.pinned(work.meta, order, scene)
+        after = issuing.give(work.meta, order, by=by, via=VIA, reason=reason)
         return as_json(coordinate.view(work.meta, order.lock, after))
 
 
@@ -176,7 +176,7 @@ def options(view: "LockView") -> list[str]:
     """Return the possible answers: *Try again* only for a DDL that the target has refused, *Skip* in a conflict only if
     it leads the rows of all shards into the target.
     """
-    from unshard_airflow.choices import choices
+    from unshard.operate.advice import choices
 
     found = choices(view)
     left_out = {RETRY} if not view.is_refused else set()
@@ -202,10 +202,12 @@ def fields(shards: "Sequence[Shard]") -> dict[str, Param]:
 
 def order_of(view: "LockView", choice: str, given: Mapping[str, Any]) -> "LockCommand":
     """Return the command of an answer; the dry run uses the fields."""
+    from unshard.operate.command import Unfit, read_form
+
     statements = given.get("statements") or ""
     dry_run = "replace" if statements.strip() else "skip"
     action = {SKIP: "skip", RETRY: "retry", DRY_RUN: dry_run}.get(choice, "replace")
     try:
-        return forms.order(view, {"action": action, "statements": statements, "shard": given.get("shard") or EVERY})
-    except forms.Unfit as error:
+        return read_form(view, {"action": action, "statements": statements, "shard": given.get("shard") or EVERY})
+    except Unfit as error:
         raise AirflowFailException(f"the answer is not valid: {error}; clear this task to answer again") from error

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from unshard.config import has_changed, load_task
-from unshard.core.shown import visible
+from unshard.core.masking import statement
+from unshard.core.shown import listed, visible
 from unshard_airflow.connections import airflow_connections
-from unshard_airflow.masking import statement
-from unshard_airflow.remedies import listed
 
 if TYPE_CHECKING:
     from unshard.config import Task
@@ -198,7 +197,7 @@ def shown(found: "Sequence[DifferenceView]", difference: str) -> str:
     view = next((each for each in found if each.id == difference), None)
     if view is None:
         return "a change" if any(each.is_change for each in found) else ""
-    return f"{view.state} {listed(view.have)} {listed(view.lack)} {view.reason}"
+    return f"{view.state} {', '.join(map(str, view.have))} {', '.join(map(str, view.lack))} {view.reason}"
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from unshard.core.masking import refusal
+from unshard.core.shown import as_json
 from unshard_airflow.differences import DIFFERENCES, raise_transient
 from unshard_airflow.follow import LEFT, PROGRESS
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.masking import refusal
 from unshard_airflow.operators import WindowOperator, only_run, opened
 from unshard_airflow.outages import ToldOnce
-from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,7 +35,6 @@ class Report(WindowOperator):
         self.groups = [list(group) for group in groups]
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.units.ddl import waysout
         from unshard.units.ddl.coordinate import observe
         from unshard.units.task.opendifferences import open_differences
         from unshard.units.task.optimistic import follow_each
@@ -54,7 +53,7 @@ class Report(WindowOperator):
         shown = [view for view in differences if not view.is_change or view.target in errors]
         context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in shown])
         scene = observe(work.meta)
-        locks = [view for lock in scene.locks if (view := waysout.shown(scene, lock)).is_open]
+        locks = [view for lock in scene.locks if (view := scene.view(lock)).is_open]
         told = {view.target for view in shown} | {view.target for view in locks}
         summary = {
             "sources": {", ".join(group): told for group, told in zip(self.groups, progress, strict=True)},

@@ -17,7 +17,6 @@ from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed, segments_of
 from tests.unit.join.paper import PaperTable, alter
 from tests.unit.join.rollout import STRICT, Row, _convert_row, _value, _zero, fits
 from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves, Renamed
-from unshard.core.ddl.lockcommands import DropShard
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.renaming import name_upstream
@@ -35,7 +34,9 @@ from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.meta import WindowMismatch
-from unshard.units.ddl import coordinate, joining, lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import DropShard
+from unshard.units.ddl import coordinate, joining
 from unshard.units.ddl.joining import JoinRules, ReloadOutcome
 
 TARGET = TableId("shop", "t")
@@ -58,7 +59,7 @@ class PaperEvent:
 
 @dataclass
 class LockExecutor:
-    """Executes the DDL of locks; implements `units.ddl.lockstore.Executor`."""
+    """Executes the DDL of locks; implements `units.ddl.coordinate.LockExecutor`."""
 
     world: "JoinedWorld"
 
@@ -285,7 +286,7 @@ class JoinedWorld:
     def _joined_target(self, joined: JoinedTarget) -> Target:
         return target_of(self.target.structure, joined.names)
 
-    # --- implements units.ddl.joining.JoinExecutor
+    # --- replaces units.ddl.jointarget.OnTarget
 
     def present(self, target: TableId) -> TableSchema:
         self.meta.reading("target")
@@ -370,7 +371,7 @@ class JoinedWorld:
                     # First, because the process may die behind the command, and its DELETEs are gone then.
                     self.left_rows |= {key for key, each in self.owners.items() if each in self.dropped[owner]}
                     command = DropShard(view.id, state.shard)
-                    lockcommands.give(self.meta, command, "operator", "test", "its table is gone")
+                    issuing.give(self.meta, command, "operator", "test", "its table is gone")
                     return
 
     def _reload(self, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:

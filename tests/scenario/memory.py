@@ -72,7 +72,7 @@ def number_of(file: HeldFile) -> tuple[Shard, int, int, int]:
 
 
 class MemoryMeta:
-    """Implements `units.ddl.lockstore.Store`, and the parts that a window needs."""
+    """Implements the part of `adapters.meta.Meta` that coordination needs, and the parts that a window needs."""
 
     def __init__(self, tick: Callable[[str], None], task: str = "sim") -> None:
         self.rows, self.task = Rows(), task

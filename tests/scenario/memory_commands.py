@@ -12,7 +12,7 @@ from unshard.errors.locks import LockBegun
 
 
 class MemoryCommands:
-    """Implements `units.ddl.lockstore.CommandStore`; each step reads its own state, as a transaction does."""
+    """Replaces `adapters.meta.commandrecords.LockCommands`; each step reads its own state, like a transaction."""
 
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step

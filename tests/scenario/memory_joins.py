@@ -58,7 +58,7 @@ class JoinRows:
 
 
 class MemoryJoins:
-    """Implements `units.ddl.lockstore.Joins`."""
+    """Implements `adapters.meta.joinrecords.Joins`."""
 
     def __init__(self, meta: Any) -> None:
         self._rows, self._store, self._step, self._meta = meta.rows.joins, meta.rows, meta.step, meta

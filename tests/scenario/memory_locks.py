@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class MemoryLocks:
-    """Implements `units.ddl.lockstore.Locks`; each step reads its own state, as a transaction does."""
+    """Implements `adapters.meta.lockrecords.Locks`; each step reads its own state, as a transaction does."""
 
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step

@@ -10,13 +10,13 @@ import pytest
 from tests.scenario.language import Change, Expect, LockCommand, Restart, Scenario, Step, parse
 from tests.scenario.world import EVENT_BYTES, Killed, World
 from tests.suite.portions import portion
-from unshard.core.ddl import lockcommands
-from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
 from unshard.errors.locks import LockResolved
+from unshard.operate import command as commands
+from unshard.operate import issuing as giving
+from unshard.operate.command import DropShard, Force, Replace, Skip
 from unshard.units.ddl import coordinate
-from unshard.units.ddl import lockcommands as giving
 
 T = TypeVar("T")
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -88,7 +88,7 @@ class Player:
             case _:
                 raise AssertionError(step)
 
-    def command(self, what: str, body: str) -> lockcommands.LockCommand:
+    def command(self, what: str, body: str) -> commands.LockCommand:
         """Read `shard.t` or `shard.t s1 shard_1.t_1`, each optionally with statements after a colon."""
         names, _, ddl = body.partition(" : ")
         target, *names = names.split()
@@ -106,7 +106,7 @@ class Player:
         self.run()
         return self.world.lock(table(target)).id
 
-    def issue(self, command: lockcommands.LockCommand) -> None:
+    def issue(self, command: commands.LockCommand) -> None:
         """Issue a command until the process does not die in it; the second time it may be executed already."""
         command = giving.pinned(self.world.meta, command)
         with contextlib.suppress(LockResolved):

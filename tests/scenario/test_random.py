@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.openlocks import open_locks
 from tests.scenario.world import EVENT_BYTES, Killed, World, structure
 from tests.suite.portions import examples
-from unshard.core.ddl.lockcommands import Force, Replace, Skip
 from unshard.core.model import TableId
 from unshard.errors import UnshardError
 from unshard.errors.locks import LockBusy
 from unshard.errors.meta import FencedOut, WindowMismatch
+from unshard.operate.command import Force, Replace, Skip
 from unshard.units.ddl import coordinate
 
 EXAMPLES = examples(10, 20, 10_000)

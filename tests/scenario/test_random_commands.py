@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from tests.scenario.test_random import SETTINGS, Game
 from tests.scenario.world import changes_in
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.ddl.queue import OperatorDecision
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
-from unshard.units.ddl import coordinate, lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Skip
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
 
 
@@ -165,7 +166,7 @@ class OrderedGame(Game):
 
     def give(self, order: LockCommand) -> None:
         """Issue a command; if the process dies or the command is too late, a later round looks again."""
-        self.alive(lambda: self.world.order(lockcommands.pinned(self.world.meta, order)) and True)
+        self.alive(lambda: self.world.order(issuing.pinned(self.world.meta, order)) and True)
         dropped = {state.shard for state in self.world.meta.structures.shards() if state.is_dropped}
         if isinstance(order, DropShard) and order.shard in dropped:
             shard = order.shard.source, order.shard.table

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from tests.scenario.test_random import SETTINGS, Game
 from unshard.core.ddl.lock import LockState, Way
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
-from unshard.units.ddl import coordinate, lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Skip
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
 
 DDLS = ("add column c1 int", "add column c2 int default 7", "add column c3 int", "comment x")
@@ -191,7 +192,7 @@ class ShownGame(OrderedGame):
 
     def issue(self, command: LockCommand) -> None:
         with contextlib.suppress(CommandError):
-            self.world.order(lockcommands.pinned(self.world.meta, command))
+            self.world.order(issuing.pinned(self.world.meta, command))
 
 
 ADDED = ("add column c1 int", "add column c2 int default 7", "add column c2 int", "add column c3 int", "comment x y z")

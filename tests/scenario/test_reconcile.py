@@ -2,8 +2,8 @@
 
 from tests.scenario.world import World, structure
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Skip
 from unshard.core.model import TableId
+from unshard.operate.command import Skip
 from unshard.units.ddl import coordinate
 
 

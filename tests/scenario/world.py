@@ -14,7 +14,6 @@ from typing import Any
 
 from tests.scenario.memory import MemoryMeta
 from unshard.core.ddl.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
-from unshard.core.ddl.lockcommands import LockCommand
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import Record
@@ -27,7 +26,9 @@ from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureNotShown, StructureUnknown
-from unshard.units.ddl import coordinate, lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import LockCommand
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.scene import LockView
 from unshard.units.rows.windowjob import dropped_since
@@ -458,8 +459,8 @@ class World:
     def order(self, order: LockCommand) -> LockView:
         """Issue a command, after its dry run, which must change nothing."""
         before = coordinate.views(self.meta, resolved=True)
-        assert lockcommands.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
-        scene = lockcommands.give(self.meta, order, "operator", "test", "because")
+        assert issuing.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
+        scene = issuing.give(self.meta, order, "operator", "test", "because")
         return coordinate.view(self.meta, order.lock, scene)
 
     # --- oracle

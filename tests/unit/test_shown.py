@@ -8,13 +8,11 @@ import subprocess
 import pytest
 
 from unshard.cli.console import Answer, Console
-from unshard.core.ddl.lockcommands import Replace, Skip
 from unshard.core.masking import refusal, statement
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import shell, visible
 from unshard.errors.config import UsageWrong
-from unshard.units.ddl.lockcommands import shard_argument
-from unshard.units.ddl.offers import as_text
+from unshard.operate.command import Replace, Skip, shard_argument, typed
 
 HOSTILE = [
     "t\x1b[2J\x1b]0;x\x07",
@@ -40,7 +38,7 @@ def test_a_name_is_one_word_of_a_suggested_command(name: str) -> None:
     assert found == name
     shard = Shard("s1", TableId("d", name))
     for each in (Skip(f"{name}-1", shard), Replace(f"{name}-1", ("ALTER TABLE t",), shard)):
-        text = as_text(each, "a b.yaml")
+        text = typed(each, "a b.yaml")
         found = in_bash(f"unshard() {{ printf '%s|' \"$@\"; }}; {text}")
         assert text.isprintable() and found.split("|")[1:3] == ["a b.yaml", f"{name}-1"]
         assert found.split("|")[4] == shard_argument(shard)

@@ -5,14 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from unshard.cli.console import Answer, Console, table
-from unshard.config import environment_connections, load_task
+from unshard.cli.console import Answer, Console, error_document, table
+from unshard.config import Task, environment_connections, load_task
 from unshard.core.checks.items import Item, Severity, summaries
 from unshard.core.shown import amount
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import keep
+
+if TYPE_CHECKING:
+    from unshard.units.checks.decoderrows import DecoderReport
 
 
 def check(options: Namespace, console: Console) -> Answer:
@@ -20,9 +24,7 @@ def check(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn_of(task, begins=True)
     if options.decoder:
-        from unshard.cli.decodercheck import check_decoders
-
-        return check_decoders(task, options.decoder_bytes, options.decoder_events)
+        return _check_decoders(task, options.decoder_bytes, options.decoder_events)
     items = check_task(task)
     try:
         keep(task, environment_connections, items)
@@ -63,3 +65,66 @@ def _summary(task: str, counts: Counter[Severity]) -> str:
     verdict = "can run" if not errors else "cannot run yet"
     ignored = f", {counts[Severity.IGNORED]} ignored" if counts[Severity.IGNORED] else ""
     return f"task {task} {verdict}: {errors} error(s), {warnings} warning(s), {counts[Severity.OK]} ok{ignored}"
+
+
+def _check_decoders(task: Task, size: int, events: int) -> Answer:
+    """Compare both decoders for every source, over so many bytes and events; exit code 1 if a value differs."""
+    from unshard.units.checks.decoderrows import Limits, check_decoder  # prechecks do not need it
+
+    reports = check_decoder(task, Limits(size, events))
+    equal = all(report.is_equal for report in reports)
+    document = {
+        "task": task.name,
+        "equal": equal,
+        "warnings": [*task.warnings],
+        "sources": [_decoder_document(report) for report in reports],
+    }
+    lines = [line for report in reports for line in _decoder_lines(report)]
+    verdict = "no value differs" if equal else "the decoders DIFFER, or a source could not be compared"
+    return Answer(document, [*lines, "", f"task {task.name}: {verdict}"], 0 if equal else 1)
+
+
+def _decoder_document(report: "DecoderReport") -> dict[str, Any]:
+    return {
+        "source": report.source,
+        "equal": report.is_equal,
+        "begins": str(report.begins) if report.begins else None,
+        "ends": str(report.ends) if report.ends else None,
+        "events": report.events,
+        "rows": report.rows,
+        "values": report.values,
+        "tables": report.tables,
+        "not_compared": [{"count": count, "what": str(reason)} for reason, count in report.not_compared.items()],
+        "details": [*report.details],
+        "differences": [
+            {
+                **error_document(each),
+                "shard": each.shard,
+                "location": each.location,
+                "column": each.column,
+                "unshard": each.ours,
+                "mysql_replication": each.theirs,
+            }
+            for each in report.differences
+        ],
+        "error": error_document(report.error) if report.error else None,
+    }
+
+
+def _decoder_lines(report: "DecoderReport") -> list[str]:
+    if report.error:
+        return [f"source {report.source}: {report.error}"]
+    compared = (
+        f"{amount(report.events)} row events, {amount(report.rows)} rows and {amount(report.values)} values"
+        f" of {report.tables} tables"
+    )
+    result = (
+        f"{len(report.differences)} columns DIFFER" if report.differences else "equal" if report.rows else "no rows"
+    )
+    lines = [f"source {report.source}, {report.begins} to {report.ends}: {compared}: {result}"]
+    lines += [f"  not compared: {amount(count)} {reason}" for reason, count in report.not_compared.items()]
+    lines += [f"    {detail}" for detail in report.details]
+    lines += [f"  {difference}" for difference in report.differences]
+    if not report.rows:
+        lines.append("  write to a shard and run this again, or raise --decoder-bytes and --decoder-events")
+    return lines

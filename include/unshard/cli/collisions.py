@@ -7,7 +7,7 @@ from typing import Any
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
 from unshard.core.rows.rowerrors import Clash, Found, RecordedCollision
-from unshard.core.shown import amount
+from unshard.core.shown import amount, as_document
 from unshard.core.sql.quoting import qualified
 from unshard.units.begun import existing_meta
 
@@ -56,20 +56,8 @@ def _left(clash: Clash) -> tuple[str, ...]:
 
 
 def _document(each: RecordedCollision) -> dict[str, Any]:
-    clash = each.clash
-    return {
-        "target": str(clash.target),
-        "key": clash.key,
-        "shard": str(clash.shard),
-        "owner": str(clash.owner) if clash.owner else None,
-        "found": each.found,
-        "window": each.window,
-        "state": each.state,
-        "times": each.times,
-        "others": clash.others,
-        "first_at": each.first_at.isoformat(),
-        "last_at": each.last_at.isoformat(),
-    }
+    keys = "target key shard owner found window state times others first_at last_at"
+    return as_document(each, keys, **{key: f"clash.{key}" for key in ("target", "key", "shard", "owner", "others")})
 
 
 def _row(each: RecordedCollision) -> tuple[object, ...]:

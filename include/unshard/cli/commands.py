@@ -310,7 +310,7 @@ COMMANDS = (
             ),
             *CONFIRMED,
         ),
-        "unshard.cli.retry",
+        "unshard.cli.orders",
         "0 done, or nothing was suspended, 1 error or not confirmed",
     ),
     Command(

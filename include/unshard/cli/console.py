@@ -80,8 +80,10 @@ class Console:
             )
         self.warn(task.warnings if self.verbose else task.brief_warnings)
 
-    def confirm(self, question: str, is_confirmed: bool) -> None:
-        """Ask unless --yes was used; raises NotConfirmed for any answer but yes."""
+    def confirm(self, question: str, is_confirmed: bool, effects: Iterable[str] = ()) -> None:
+        """Print the effects and ask unless --yes was used; raises NotConfirmed for any answer but yes."""
+        for line in effects:
+            self.note(line)
         if is_confirmed:
             return
         try:

@@ -10,11 +10,11 @@ from unshard.adapters.meta.commandrecords import CommandRecord, CommandState
 from unshard.cli.console import Answer, Console, table
 from unshard.config import Task, load_task
 from unshard.core.ddl.statementcommands import CommandKind
+from unshard.core.shown import one_line
 from unshard.errors.config import UsageWrong
+from unshard.operate import statementcommands
+from unshard.operate.statementcommands import Asked, Step
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.lockcommands import one_line
-from unshard.units.task import statementcommands
-from unshard.units.task.statementcommands import Asked, Step
 from unshard.units.work import Work, open_work
 
 HEADER = ("NUMBER", "SOURCE", "PLACE", "COMMAND", "STATE", "BY", "AT", "STATEMENT")
@@ -38,9 +38,7 @@ def _issued(options: Namespace, console: Console, task: Task, work: Work) -> Ans
     if options.dry_run:
         document = {"task": task.name, "dry_run": True, "effects": effects}
         return Answer(document, [*effects, "dry run: nothing was done"])
-    for line in effects:
-        console.note(line)
-    console.confirm(f"ddl {options.action}", options.yes)
+    console.confirm(f"ddl {options.action}", options.yes, effects)
     changed = [step.do(getpass.getuser(), "command line", options.reason) for step in steps]
     records = work.meta.statement_commands.all()
     document = {

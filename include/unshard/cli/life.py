@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console
-from unshard.cli.stops import pause_document
 from unshard.config import load_task
 from unshard.core.shown import shell
 from unshard.core.task.state import PauseKind
+from unshard.operate.documents import pause_document
 from unshard.units.task import lifecycle
 from unshard.units.work import Work, open_work
 
@@ -63,9 +63,7 @@ def stop(options: Namespace, console: Console) -> Answer:
 
 def remove_first(work: Work, options: Namespace, console: Console) -> None:
     """Remove the state of a task before it runs from the start."""
-    for line in lifecycle.preview_removal(work):
-        console.note(line)
-    console.confirm(f"remove the state of task {work.task.name}", options.yes)
+    console.confirm(f"remove the state of task {work.task.name}", options.yes, lifecycle.preview_removal(work))
     lifecycle.remove(work, getpass.getuser(), VIA, "run --remove-meta")
 
 
@@ -73,9 +71,7 @@ def _remove(work: Work, options: Namespace, console: Console) -> Answer:
     effects = [*lifecycle.preview_removal(work)]
     if options.dry_run:
         return _dry_run(work, effects)
-    for line in effects:
-        console.note(line)
-    console.confirm(f"remove the state of task {work.task.name}", options.yes)
+    console.confirm(f"remove the state of task {work.task.name}", options.yes, effects)
     rows = lifecycle.remove(work, getpass.getuser(), VIA, options.reason)
     document = {"task": work.task.name, "dry_run": False, "effects": effects, "rows_removed": rows}
     return Answer(

@@ -1,4 +1,4 @@
-"""`unshard unlock`, `skip`, `replace`, `drop-shard`, `retry --lock`: each shows its effect before it is issued."""
+"""`unshard unlock`, `skip`, `replace`, `drop-shard`, `retry`: each shows its effect before it is issued."""
 
 import getpass
 from argparse import Namespace
@@ -6,108 +6,85 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unshard.cli.console import Answer, Console
-from unshard.cli.locks import lock_document, lock_lines
 from unshard.config import load_task
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import ACTIONS, DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.model import Shard
-from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.lockcommands import shard_named
-from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.core.window.suspension import preview_retry
+from unshard.errors.config import UsageWrong
+from unshard.operate import issuing
+from unshard.operate.command import ACTIONS, DropShard, Force, LockCommand, Replace, Retry, Skip
+from unshard.operate.documents import lock_document, lock_lines, suspended_document
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView, Scene
-from unshard.units.ddl.waysout import shown
-from unshard.units.window.statementcontext import trial_of
+from unshard.units.window.suspending import command_retry
 from unshard.units.work import Work, open_work
+
+VIA = "command line"
+DRY_RUN = "dry run: nothing was done"
 
 
 def unlock(options: Namespace, console: Console) -> Answer:
     """Force a lock; execute its DDL at once if nothing is in the way."""
-    return _give(options, console, lambda *_: Force(options.lock, options.owner))
+    return _give(options, console, lambda _: Force(options.lock, options.owner))
 
 
 def skip(options: Namespace, console: Console) -> Answer:
     """Resolve a DDL without executing it."""
-    return _give(options, console, lambda *now: Skip(options.lock, _shard(options, *now)))
+    return _give(options, console, lambda named: Skip(options.lock, named()))
 
 
 def replace(options: Namespace, console: Console) -> Answer:
     """Execute other statements instead of a DDL, at once if nothing is in the way."""
-    return _give(options, console, lambda *now: Replace(options.lock, tuple(options.sql), _shard(options, *now)))
+    return _give(options, console, lambda named: Replace(options.lock, tuple(options.sql), named()))
 
 
 def drop_shard(options: Namespace, console: Console) -> Answer:
     """Remove a shard from its group."""
-    return _give(
-        options,
-        console,
-        lambda work, scene: DropShard(options.lock, shard_named(work.meta, options.lock, options.shard, scene)),
-    )
+
+    def make(named: Callable[[], Shard | None]) -> LockCommand:
+        shard = named()
+        assert shard is not None  # the option is required
+        return DropShard(options.lock, shard)
+
+    return _give(options, console, make)
 
 
-def ask_again(options: Namespace, console: Console) -> Answer:
-    """Try a DDL again that the target has refused; execute it if the lock permits."""
-    return _give(options, console, lambda *_: Retry(options.lock))
+def retry(options: Namespace, console: Console) -> Answer:
+    """Let the next windows release held rows, or try a DDL again."""
+    if sum(map(bool, (options.lock, options.all_locks, options.table))) > 1:
+        raise UsageWrong("--lock, --all-locks and --table are different commands: use one of them", "unshard retry")
+    if options.lock:
+        return _give(options, console, lambda _: Retry(options.lock))
+    return _retry_locks(options, console) if options.all_locks else _retry_targets(options, console)
 
 
-def ask_all_again(options: Namespace, console: Console) -> Answer:
-    """Try every DDL again that the target has refused."""
+def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Shard | None]], LockCommand]) -> Answer:
+    """Show the effect of a command to a lock, then issue it. `make` gets a function that returns the named shard."""
     task = load_task(Path(options.task))
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
-        views = [view for view in (shown(scene, lock) for lock in scene.locks) if view.is_refused]
-        orders = [Retry(view.id) for view in views]
-        effects = [line for order in orders for line in (order.lock, *lockcommands.preview(work.meta, order, scene))]
-        if not (orders and not options.dry_run):
-            said = [*effects, "dry run: nothing was done"] if orders else ["the target has refused no DDL"]
-        else:
-            for line in effects:
-                console.note(line)
-            console.confirm(f"retry {len(orders)} locks", options.yes)
-            views = [coordinate.view(work.meta, order.lock, _carry_out(work, order, options)) for order in orders]
-            said = [*map(_told, views)]
-    locks = [lock_document(view) for view in views]
-    return Answer({"task": task.name, "dry_run": options.dry_run, "effects": effects, "locks": locks}, said)
+        order = issuing.pinned(work.meta, make(lambda: _shard(options, work, scene)), scene)
+        effects = [*issuing.preview(work.meta, order, scene)]
+        view = coordinate.view(work.meta, order.lock, scene)
+        told = [*lock_lines(view, str(task.path)), *effects]
+        if options.dry_run:
+            document = {"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects}
+            return Answer(document, [*told, DRY_RUN])
+        console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes, told)
+        scene = _carry_out(work, order, options)
+        view = coordinate.view(work.meta, order.lock, scene)
+        others = [scene.view(lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
+    document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
+    return Answer(document, [_told(view), *(line for one in others for line in lock_lines(one, str(task.path)))])
 
 
 def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
-    return shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
-
-
-def _give(options: Namespace, console: Console, make: Callable[[Work, Scene], LockCommand]) -> Answer:
-    task = load_task(Path(options.task))
-    console.warn_of(task)
-    with open_work(task, only_reads=options.dry_run) as work:
-        scene = coordinate.observe(work.meta)
-        order = lockcommands.pinned(work.meta, make(work, scene), scene)
-        effects = [*lockcommands.preview(work.meta, order, scene)]
-        view = coordinate.view(work.meta, order.lock, scene)
-        if options.dry_run:
-            return Answer(
-                {"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects},
-                [*lock_lines(task, view), *effects, "dry run: nothing was done"],
-            )
-        for line in (*lock_lines(task, view), *effects):
-            console.note(line)
-        console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
-        scene = _carry_out(work, order, options)
-        view = coordinate.view(work.meta, order.lock, scene)
-        others = [shown(scene, lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
-    document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
-    return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
+    return issuing.shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
 
 
 def _carry_out(work: Work, order: LockCommand, options: Namespace) -> Scene:
-    """Issue a command, and execute the lock's DDL if it permits that; return the scene after it."""
-    scene = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-    is_old = False
-    if isinstance(order, Retry | Replace):
-        ready = coordinate.facts_of(work.meta, order.lock, scene).ready
-        for source in sorted({shard.source for shard in ready}):
-            is_old = reconcile_structures(work.meta.structures, source, trial_of(work)) or is_old
-    if not isinstance(order, Force | Replace | Retry) or work.meta.pauses.get() is not None:
-        return scene
-    return coordinate.executed(work.meta, work.target, order.lock, coordinate.observe(work.meta) if is_old else scene)
+    return issuing.carry_out(work, order, getpass.getuser(), VIA, options.reason)
 
 
 def _told(view: LockView) -> str:
@@ -120,3 +97,44 @@ def _told(view: LockView) -> str:
     if view.state in (LockState.DRAINING, LockState.FORCED, LockState.SYNCED):
         return f"lock {view.id}: {view.state}; unshard executes it when the rows held before the DDL are applied"
     return f"lock {view.id}: {view.state}; `unshard locks` shows what it waits for"
+
+
+def _retry_locks(options: Namespace, console: Console) -> Answer:
+    """Try every DDL again that the target has refused."""
+    task = load_task(Path(options.task))
+    console.warn_of(task)
+    with open_work(task, only_reads=options.dry_run) as work:
+        scene = coordinate.observe(work.meta)
+        views = [view for view in map(scene.view, scene.locks) if view.is_refused]
+        orders = [Retry(view.id) for view in views]
+        effects = [line for order in orders for line in (order.lock, *issuing.preview(work.meta, order, scene))]
+        if not (orders and not options.dry_run):
+            told = [*effects, DRY_RUN] if orders else ["the target has refused no DDL"]
+        else:
+            console.confirm(f"retry {len(orders)} locks", options.yes, effects)
+            views = [coordinate.view(work.meta, order.lock, _carry_out(work, order, options)) for order in orders]
+            told = [*map(_told, views)]
+    shown = [lock_document(view) for view in views]
+    return Answer({"task": task.name, "dry_run": options.dry_run, "effects": effects, "locks": shown}, told)
+
+
+def _retry_targets(options: Namespace, console: Console) -> Answer:
+    """Continue suspended targets."""
+    task = load_task(Path(options.task))
+    console.warn_of(task)
+    with open_work(task, only_reads=options.dry_run) as work:
+        stops = [s for s in work.meta.suspended_targets.all() if not options.table or str(s.target) in options.table]
+        effects = [*map(preview_retry, stops)]
+        document = {
+            "task": task.name,
+            "dry_run": options.dry_run,
+            "effects": effects,
+            "suspended_targets": [suspended_document(stop) for stop in stops],
+        }
+        if not stops:
+            return Answer(document, ["no target is suspended"])
+        if options.dry_run:
+            return Answer(document, [*effects, DRY_RUN])
+        console.confirm("retry", options.yes, effects)
+        command_retry(work, stops, getpass.getuser(), VIA, options.reason)
+    return Answer(document, ["done; the next windows use it"])

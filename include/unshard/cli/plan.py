@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
-from unshard.cli.locks import difference_document, lock_document
-from unshard.cli.stops import pause_document, suspended_document
 from unshard.config import load_task
 from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
-from unshard.core.shown import shell
+from unshard.core.shown import as_document, one_line, shell
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.windowstages import WindowStep
+from unshard.operate.documents import difference_document, lock_document, pause_document, suspended_document
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.plan import PlannedStage, SourcePlan, TaskPlan
 from unshard.units.task.plan import plan as plan_task
 
@@ -126,16 +124,7 @@ def _source_document(each: SourcePlan) -> dict[str, Any]:
         "source": each.source,
         "phase": each.phase,
         "position": str(each.position) if each.position else None,
-        "window": {
-            "number": window.number,
-            "begins": str(window.begins),
-            "ends": str(window.ends),
-            "is_begun": window.is_begun,
-            "safe": window.is_safe,
-            "has_more": window.has_more,
-        }
-        if window
-        else None,
+        "window": as_document(window, "number begins ends is_begun safe has_more", safe="is_safe") if window else None,
         "rules": None if each.rules is None else [*each.rules],
         "stages": [
             {**_stage_document(planned.stage), "details": [_detail_document(detail) for detail in planned.details]}

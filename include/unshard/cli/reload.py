@@ -9,7 +9,7 @@ from unshard.cli.console import Answer, Console
 from unshard.config import load_task
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.rows.columnreload import Reload, continues
-from unshard.core.shown import amount
+from unshard.core.shown import amount, as_document
 from unshard.errors.config import UsageWrong
 
 ACCEPT = "accept-values"
@@ -51,9 +51,7 @@ def reload(options: Namespace, console: Console) -> Answer:
         document = {"task": task.name, "dry_run": options.dry_run, "effects": effects}
         if options.dry_run:
             return Answer(document, [*effects, "dry run: nothing was done"])
-        for line in effects:
-            console.note(line)
-        console.confirm(f"reload {names} of {shard}", options.yes)
+        console.confirm(f"reload {names} of {shard}", options.yes, effects)
         order = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
         done = reload_columns(work, shard, columns, order, lambda each: console.note(reload_line(each)))
     return Answer({**document, "reload": reload_document(done)}, [reload_line(done)])
@@ -61,17 +59,7 @@ def reload(options: Namespace, console: Console) -> Answer:
 
 def reload_document(each: Reload) -> dict[str, Any]:
     """Return a reload as JSON."""
-    return {
-        "shard": str(each.shard),
-        "target": str(each.target),
-        "columns": [*each.columns],
-        "state": each.state,
-        "chunks": each.chunks,
-        "rows_read": each.rows_read,
-        "rows_changed": each.rows_changed,
-        "began_at": each.began_at.isoformat(),
-        "changed_at": each.changed_at.isoformat(),
-    }
+    return as_document(each, "shard target columns state chunks rows_read rows_changed began_at changed_at")
 
 
 def reload_line(each: Reload) -> str:

@@ -2,17 +2,16 @@
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
 from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.shown import amount
+from unshard.core.shown import amount, as_document, one_line
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.lockcommands import one_line
 
 HEADER = ("TARGET", "KEY", "COLUMN", "SHARD", "WINDOW", "STATE", "TIMES", "LAST", "ERROR")
 SHOWN = 1000
+KEYS = "target key column shard error row window state times first_at last_at"
 
 
 def row_errors(options: Namespace, console: Console) -> Answer:
@@ -22,29 +21,17 @@ def row_errors(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         found = meta.row_errors.all(SHOWN, only_open=not options.all) if meta else ()
     is_open = [each for each in found if each.state is RowErrorState.OPEN]
-    document = {"task": task.name, "warnings": [*task.warnings], "row_errors": [_document(each) for each in found]}
+    document = {
+        "task": task.name,
+        "warnings": [*task.warnings],
+        "row_errors": [as_document(each, KEYS, error="words") for each in found],
+    }
     lines = table(HEADER, map(_row, found), console.width) if found else ["no row was diverted"]
     if is_open:
         lines.append(
             "the target lacks these rows: correct them in their shards; or alter the target, then update them there"
         )
     return Answer(document, lines, 3 if is_open else 0)
-
-
-def _document(each: RowError) -> dict[str, Any]:
-    return {
-        "target": str(each.target),
-        "key": each.key,
-        "column": each.column,
-        "shard": str(each.shard),
-        "error": each.words,
-        "row": each.row,
-        "window": each.window,
-        "state": each.state,
-        "times": each.times,
-        "first_at": each.first_at.isoformat(),
-        "last_at": each.last_at.isoformat(),
-    }
 
 
 def _row(each: RowError) -> tuple[object, ...]:

@@ -14,17 +14,16 @@ from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.life import remove_first
-from unshard.cli.locks import difference_document, difference_line, lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
 from unshard.config.reading import starting_at
-from unshard.core.shown import amount
+from unshard.core.shown import amount, one_line
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 from unshard.errors.meta import TaskPaused
+from unshard.operate.documents import difference_document, difference_line, lock_document, lock_lines
 from unshard.units.ddl.coordinate import facts
-from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.snapshot import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, Tally, Trouble, WindowDone
 from unshard.units.task.run import (
@@ -280,7 +279,7 @@ def _lines(task: Task, until: str, outcome: Outcome, errors: Errors) -> list[str
         f"at {each.checkpoint or 'no checkpoint yet'}"
         for each in outcome.sources
     ]
-    lines += [line for lock in outcome.locks for line in lock_lines(task, lock, explains=False)]
+    lines += [line for lock in outcome.locks for line in lock_lines(lock, str(task.path), explains=False)]
     lines += map(difference_line, outcome.differences)
     return [*lines, *map(errors.final, outcome.errors), _end(until, outcome)]
 

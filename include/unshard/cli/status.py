@@ -7,25 +7,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.problemrecords import DeletedShard
-from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line
-from unshard.cli.stops import pause_document, suspended_document, suspended_lines
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.rows.writepath import Writing
-from unshard.core.shown import amount, lasting, shell, size
+from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
 from unshard.core.task.state import PauseState, Phase
+from unshard.operate.documents import (
+    difference_document,
+    difference_line,
+    pause_document,
+    suspended_document,
+    suspended_lines,
+)
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView
 
+KEYS = """
+    source phase position upstream_position lag_seconds lag_is_least lag_bytes last_event_at windows rows_applied
+    rows_held bytes_held held_lag_seconds held_since shards shards_held
+"""
+"""Of a source's document."""
+PASSED = "source location statement ignored_at"
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
 
 
@@ -67,18 +76,20 @@ def status(options: Namespace, console: Console) -> Answer:
         "sources": [_document(each) for each in sources],
         **_writing_document(task, told.writing),
         "online_ddl": [_online_document(*each) for each in told.online],
-        "ignored_statements": [_passed(each) for each in told.passed],
+        "ignored_statements": [
+            as_document(each, PASSED, location="passed.location", statement="passed.text", ignored_at="at")
+            for each in told.passed
+        ],
         "suspended_targets": [suspended_document(stop) for stop in told.stops],
         "diverted_rows": dict(told.diverted),
         "deferred_rows": dict(told.deferred),
         "removed_targets": [
-            {"target": str(lock.target), "lock": lock.id, "ddl": lock.ddl, "at": lock.opened_at.isoformat()}
-            for lock in told.removed
+            as_document(lock, "target lock ddl at", lock="id", at="opened_at") for lock in told.removed
         ],
-        "deleted_shards": [_deleted_document(each) for each in told.deleted],
+        "deleted_shards": [as_document(each, "shard target location statement rows at") for each in told.deleted],
         "reloads": [reload_document(each) for each in told.reloads],
         "differences": [difference_document(each) for each in differences],
-        "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
+        "warned_locks": [as_document(lock, "lock warning", lock="id") for lock in told.warned],
     }
     resume = f"unshard resume {shell(options.task)}"
     paused = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
@@ -132,22 +143,14 @@ def _summary(task: Task, sources: Sequence[SourceStatus], pause: PauseState | No
 
 def _document(each: SourceStatus) -> dict[str, Any]:
     return {
-        "source": each.source,
-        "phase": each.phase,
-        "position": str(each.position) if each.position else None,
-        "upstream_position": str(each.upstream) if each.upstream else None,
-        "lag_seconds": each.lag_seconds,
-        "lag_is_least": each.lag.is_least,
-        "lag_bytes": each.lag_bytes,
-        "last_event_at": each.last_event.isoformat() if each.last_event else None,
-        "windows": each.windows,
-        "rows_applied": each.rows_applied,
-        "rows_held": each.rows_held,
-        "bytes_held": each.bytes_held,
-        "held_lag_seconds": each.held_lag,
-        "held_since": each.held_since.isoformat() if each.held_since else None,
-        "shards": each.shards,
-        "shards_held": each.shards_held,
+        **as_document(
+            each,
+            KEYS,
+            upstream_position="upstream",
+            last_event_at="last_event",
+            held_lag_seconds="held_lag",
+            lag_is_least="lag.is_least",
+        ),
         "dump": asdict(each.dump),
         "load": asdict(each.load),
         "collisions": {str(state): number for state, number in each.collisions.items()},
@@ -156,15 +159,11 @@ def _document(each: SourceStatus) -> dict[str, Any]:
 
 
 def _online_document(source: str, online_table: OnlineTable) -> dict[str, Any]:
-    return {
-        "source": source,
-        "table": str(online_table.real),
-        "shadow": str(online_table.table),
-        "tool": online_table.seen,
-        "since": online_table.made_at.isoformat() if online_table.made_at else None,
-        "statements": [statement.text for statement in online_table.statements],
-        "is_whole": online_table.is_whole,
-    }
+    shown = as_document(
+        online_table, "table shadow tool since", table="real", shadow="table", tool="seen", since="made_at"
+    )
+    texts = [statement.text for statement in online_table.statements]
+    return {"source": source, **shown, "statements": texts, "is_whole": online_table.is_whole}
 
 
 def _online(source: str, online_table: OnlineTable) -> str:
@@ -177,26 +176,6 @@ def _online(source: str, online_table: OnlineTable) -> str:
     told = "; ".join(ran) or "nothing yet"
     shown = f"{online_table.real} by {online_table.table} ({online_table.seen})"
     return f"source {source}: online DDL of {shown} {since}: {told}"
-
-
-def _passed(each: IgnoredStatement) -> dict[str, Any]:
-    return {
-        "source": each.source,
-        "location": str(each.passed.location),
-        "statement": each.passed.text,
-        "ignored_at": each.at.isoformat(),
-    }
-
-
-def _deleted_document(each: DeletedShard) -> dict[str, Any]:
-    return {
-        "shard": str(each.shard),
-        "target": str(each.target),
-        "location": str(each.location),
-        "statement": each.statement,
-        "rows": each.rows,
-        "at": each.at.isoformat(),
-    }
 
 
 def _deleted(each: DeletedShard) -> str:

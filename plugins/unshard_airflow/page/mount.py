@@ -30,7 +30,7 @@ def page() -> Any:
     """Create the page for this Airflow."""
     from unshard_airflow.page.app import application
     from unshard_airflow.page.audit import who_cleared
-    from unshard_airflow.page.service import TaskFolder
+    from unshard_airflow.page.service import Service
     from unshard_airflow.page.site import airflow_site
 
-    return application(airflow_site(), TaskFolder(who_cleared))
+    return application(airflow_site(), Service(who_cleared))

@@ -5,26 +5,25 @@ has changed meanwhile, the dry run is shown again instead.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from fastapi import HTTPException, Request
 
 from unshard.config import Task
-from unshard.core.ddl.lockcommands import LockCommand
 from unshard.core.join.matrix import MatrixRow, matrix
+from unshard.core.masking import statement
 from unshard.core.model import TableId
+from unshard.core.shown import Word, compared
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
-from unshard_airflow import forms
-from unshard_airflow.choices import choices
+from unshard.operate.advice import choices
+from unshard.operate.command import LockCommand, Unfit, form_fields, form_reason, read_form, shards_of
 from unshard_airflow.graph import JOIN
-from unshard_airflow.masking import statement
 from unshard_airflow.page import guard
-from unshard_airflow.page.marks import marked
 from unshard_airflow.page.service import SHOWN, Service, TaskFile
 from unshard_airflow.page.site import Site, User, Woken
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="LockFacts")
 
+PAUSE_ACTIONS = ("pause", "resume")
 SEEN = "seen"
 RETRIED = "retried"
 AT_ONCE = 8
@@ -139,7 +139,7 @@ class Pages:
                 "differing": _differing(reading.differences),
                 "joins": JOIN + visit.task.plain_name,
                 "remarks": reading.remarks,
-                "stops": [*map(_shown_stop, stops[:SHOWN])],
+                "stops": [(stop, stop.refusal.error, quote(_stop_name(stop), safe="")) for stop in stops[:SHOWN]],
                 "open": [view for view in locks if view.is_open],
                 "resolved": [view for view in reversed(locks) if not view.is_open],
             },
@@ -161,9 +161,9 @@ class Pages:
     def set_paused(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:
         """Pause or resume a task; return the page to show if the form is not valid."""
         try:
-            is_paused, reason = forms.pause(fields), forms.reason(fields)
+            is_paused, reason = _asks_pause(fields), form_reason(fields)
             self._service.set_paused(visit.task, is_paused, visit.user.get_name(), reason)
-        except (forms.Unfit, UnshardError) as error:
+        except (Unfit, UnshardError) as error:
             return self.task(visit, refused=str(error))
         return None
 
@@ -171,18 +171,18 @@ class Pages:
         """Return the effect of a retry of suspended targets, with the form that executes it."""
         visit.require_right()
         try:
-            return self._ask_retry(visit, forms.stops(self._service.stops(visit.task), fields), fields)
-        except forms.Unfit as error:
+            return self._ask_retry(visit, _stops(self._service.stops(visit.task), fields), fields)
+        except Unfit as error:
             return self.task(visit, refused=str(error))
 
     def retry(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:
         """Continue suspended targets; return the page to show if others are suspended now or the form is rejected."""
         try:
-            stops, reason = forms.stops(self._service.stops(visit.task), fields), forms.reason(fields)
-            if fields.get(SEEN) != digest_of(map(forms.stop_name, stops)):
+            stops, reason = _stops(self._service.stops(visit.task), fields), form_reason(fields)
+            if fields.get(SEEN) != digest_of(map(_stop_name, stops)):
                 return self._ask_retry(visit, stops, fields, has_changed=True)
             self._service.retry(visit.task, stops, visit.user.get_name(), reason)
-        except (forms.Unfit, UnshardError) as error:
+        except (Unfit, UnshardError) as error:
             return self.task(visit, refused=str(error))
         return None
 
@@ -194,20 +194,20 @@ class Pages:
         """Return the dry run of a command."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = forms.order(facts, fields), forms.reason(fields)
+            order, reason = read_form(facts, fields), form_reason(fields)
             return self._confirm(visit, facts, order, reason)
-        except (forms.Unfit, UnshardError) as error:
+        except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
 
     def give(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> Answer | None:
         """Issue a command; return a page if the lock has changed since the dry run or the command is rejected."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = forms.order(facts, fields), forms.reason(fields)
+            order, reason = read_form(facts, fields), form_reason(fields)
             if fields.get(SEEN) != state_of(facts):
                 return self._confirm(visit, facts, order, reason, has_changed=True)
             self._service.give(visit.task, order, visit.user.get_name(), reason)
-        except (forms.Unfit, UnshardError) as error:
+        except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
         return None
 
@@ -215,7 +215,7 @@ class Pages:
         self, visit: Visit, lock: "LockFacts", order: LockCommand, reason: str, *, has_changed: bool = False
     ) -> Answer:
         pinned, lines = self._service.preview(visit.task, order)
-        fields = {**forms.fields(pinned), "reason": reason, SEEN: state_of(lock)}
+        fields = {**form_fields(pinned), "reason": reason, SEEN: state_of(lock)}
         at = visit.at_lock(lock.id)
         return Answer(
             "confirm.html",
@@ -239,7 +239,7 @@ class Pages:
     ) -> Answer:
         lines, more = [*map(preview_retry, stops[:SHOWN])], len(stops) - SHOWN
         lines += [f"the same for {more:,} more"] if more > 0 else []
-        asked = {"action": "retry", "stop": fields.get("stop", ""), SEEN: digest_of(map(forms.stop_name, stops))}
+        asked = {"action": "retry", "stop": fields.get("stop", ""), SEEN: digest_of(map(_stop_name, stops))}
         about = str(stops[0].target) if len(stops) == 1 else f"{len(stops):,} suspended targets"
         answer = self._ask(visit, asked, about, lines, fields.get("reason", ""))
         return replace(answer, values={**answer.values, "has_changed": True}, status=409) if has_changed else answer
@@ -248,7 +248,7 @@ class Pages:
         self, visit: Visit, asked: Mapping[str, str], about: str, lines: Sequence[str], reason: str = ""
     ) -> Answer:
         """Return the confirmation of a command to the task itself, with a field for the reason."""
-        path = "pause" if asked["action"] in forms.PAUSE_ACTIONS else asked["action"]
+        path = "pause" if asked["action"] in PAUSE_ACTIONS else asked["action"]
         return Answer(
             "confirm.html",
             {
@@ -275,7 +275,7 @@ class Pages:
                 "conflicts": _conflicts(view),
                 "refused": refused,
                 "told": told,
-                "shards": forms.shards_of(view),
+                "shards": shards_of(view),
                 "choices": choices(view),
                 "history": self._service.history(visit.task, view.id),
                 "most": SHOWN,
@@ -347,12 +347,52 @@ def _frame(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _shown_stop(stop: SuspendedTarget) -> tuple[SuspendedTarget, UnshardError, str]:
-    """Return a suspended target with its error and its name in forms."""
-    return stop, stop.refusal.error, quote(forms.stop_name(stop), safe="")
+def _asks_pause(values: Mapping[str, str]) -> bool:
+    """Return whether a form asks to pause the task (or to resume it)."""
+    action = values.get("action", "")
+    if action not in PAUSE_ACTIONS:
+        raise Unfit(f"there is no action {action!r}")
+    return action == "pause"
+
+
+def _stop_name(stop: SuspendedTarget) -> str:
+    """Return the name of a suspension in forms; a later suspension of the same target has another name."""
+    return f"{stop.window} {stop.source} {stop.target}"
+
+
+def _stops(known: Iterable[SuspendedTarget], values: Mapping[str, str]) -> tuple[SuspendedTarget, ...]:
+    """Return the suspensions to lift: the one in the form, or all if it names none."""
+    wanted = values.get("stop", "")
+    found = tuple(stop for stop in known if wanted in ("", _stop_name(stop)))
+    if not found:
+        raise Unfit("that target continues already, or is suspended again" if wanted else "no target is suspended")
+    return found
 
 
 def _conflicts(view: "LockView") -> Sequence[Any]:
     """Return each shard in conflict with both statements, the marked differences, and their descriptions."""
     shards = zip(view.conflicts, view.conflicting, view.differences, strict=True)
     return [(shard, marked(statement(view.ddl), statement(ddl)), words) for shard, ddl, words in shards]
+
+
+class Piece(NamedTuple):
+    """A part of a statement that both statements have, or in which they differ."""
+
+    text: str
+    differs: bool
+
+
+def marked(one: str, other: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Split both statements into pieces that are equal or differ."""
+    parts = [*compared(one, other)]
+    left = [piece for part in parts for piece in _pieces(part.ours, part.differs)]
+    right = [piece for part in parts for piece in _pieces(part.theirs, part.differs)]
+    return tuple(left), tuple(right)
+
+
+def _pieces(words: Sequence[Word], differs: bool) -> Iterator[Piece]:
+    """Yield the space before the first word without a mark."""
+    if words:
+        first, *rest = words
+        yield Piece(first.space, False)
+        yield Piece(first.text + "".join(space + text for space, text in rest), differs)

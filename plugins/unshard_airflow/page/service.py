@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from unshard.config import Task, load_task, resolve
-from unshard.core.ddl.lockcommands import Cleared, LockCommand
+from unshard.core.ddl.lockcommands import Cleared
 from unshard.errors import UnshardError
+from unshard.operate.command import LockCommand
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.files import task_files
 from unshard_airflow.graph import DDL, FULL
@@ -122,54 +123,8 @@ class Overview:
         return lag_of_task(self.sources)
 
 
-class Service(Protocol):
-    """Reads tasks and locks, and issues commands."""
-
-    def files(self) -> Sequence[TaskFile]:
-        """Return all task files."""
-
-    def overview(self, task: Task) -> Overview:
-        """Return the state from the meta tables and the sources; the value has an error if the target has one."""
-
-    def sources(self, task: Task) -> "Sequence[SourceStatus]":
-        """Query the sources and return their status."""
-
-    def lock(self, task: Task, lock: str) -> "LockView | None":
-        """Return a lock with its ways out; None if the task has no such lock, or it was resolved long ago."""
-
-    def facts(self, task: Task, lock: str) -> "LockFacts | None":
-        """Return the same without the ways out."""
-
-    def reading(self, task: Task) -> Reading:
-        """Return the state of a task from the meta tables."""
-
-    def history(self, task: Task, lock: str) -> History:
-        """Return commands and executions of one lock."""
-
-    def pause(self, task: Task) -> "PauseState | None":
-        """Return the pause or stop of the task, if any."""
-
-    def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
-        """Return the suspended targets."""
-
-    def at_work(self, task: Task) -> Sequence[str]:
-        """Return the active work of the task."""
-
-    def set_paused(self, task: Task, is_paused: bool, by: str, reason: str) -> None:
-        """Pause or resume the task."""
-
-    def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
-        """Continue suspended targets."""
-
-    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
-        """Return the command, bound to the present DDL, and its effect."""
-
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
-        """Issue the command."""
-
-
-class TaskFolder:
-    """The service for the folder of task files from which the DAGs are built."""
+class Service:
+    """Reads tasks and locks of the folder of task files from which the DAGs are built, and issues commands."""
 
     def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
         """`who_cleared` returns the user who cleared a task, from its DAG and the worker's data, if known."""
@@ -227,7 +182,9 @@ class TaskFolder:
                 told,
                 self._history(meta, task),
                 meta.prechecks.last(),
-                _waiting_first(meta.statement_commands.all()),
+                tuple(
+                    sorted(meta.statement_commands.all(), key=lambda one: (one.ended_at is not None, -one.order.number))
+                ),
                 meta.row_errors.all(SHOWN_ROWS, only_open=True),
                 meta.collisions.all(SHOWN),
                 open_differences(task, meta, airflow_connections),
@@ -244,7 +201,6 @@ class TaskFolder:
             return meta.pauses.get() if meta else None
 
     def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
-        """Return the suspended targets."""
         with _meta(task) as meta:
             return meta.suspended_targets.all() if meta else ()
 
@@ -285,22 +241,22 @@ class TaskFolder:
 
     def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
         """Return the command, bound to the present DDL, and its dry run."""
-        from unshard.units.ddl import lockcommands
+        from unshard.operate import issuing
         from unshard.units.ddl.scene import find
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections, only_reads=True) as work:
             _, scene = find(work.meta, order.lock)
-            order = lockcommands.pinned(work.meta, order, scene)
-            return order, lockcommands.preview(work.meta, order, scene)
+            order = issuing.pinned(work.meta, order, scene)
+            return order, issuing.preview(work.meta, order, scene)
 
     def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
         """Issue the command in the user's name."""
-        from unshard.units.ddl import lockcommands
+        from unshard.operate import issuing
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:
-            lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+            issuing.give(work.meta, order, by=by, via=VIA, reason=reason)
 
 
 @contextlib.contextmanager
@@ -316,10 +272,6 @@ def _meta(task: Task) -> "Iterator[Meta | None]":
 def _is_kept(meta: "Meta", lock: str) -> bool:
     """Whether a lock is open or one of the newest resolved ones."""
     return any(each.id == lock for each in meta.locks.all())
-
-
-def _waiting_first(orders: "Sequence[CommandRecord]") -> "tuple[CommandRecord, ...]":
-    return tuple(sorted(orders, key=lambda each: (each.ended_at is not None, -each.order.number)))
 
 
 def _task_file(path: Path) -> TaskFile:

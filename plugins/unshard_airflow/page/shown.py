@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 
+from unshard.core.masking import refusal, statement
 from unshard.core.shown import lasting
-from unshard_airflow.masking import refusal, statement
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "style.css").read_text()

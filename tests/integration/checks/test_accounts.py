@@ -19,13 +19,13 @@ from unshard.config import load_task
 from unshard.core.checks.grants import ALIASES
 from unshard.core.checks.items import Severity
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Retry
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors import UnshardError
+from unshard.operate.command import Retry
+from unshard.operate.issuing import give
 from unshard.units.checks.precheck import precheck
 from unshard.units.checks.sourceitems import REPLICATION
 from unshard.units.checks.targetitems import PRIVILEGES
-from unshard.units.ddl.lockcommands import give
 from unshard.units.task.status import status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work

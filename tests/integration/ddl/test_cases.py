@@ -26,10 +26,10 @@ from tests.taskfile import endpoint, write_sources
 from unshard.adapters import spark
 from unshard.config import environment_connections, load_task
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Force, Skip
 from unshard.errors.rows import Collision
+from unshard.operate.command import Force, Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.scene import LockView
 from unshard.units.task.run import Outcome, Until, run
 from unshard.units.work import open_work

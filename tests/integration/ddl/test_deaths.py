@@ -13,9 +13,9 @@ import pytest
 from tests.dying import DIED, Point, run_until_death
 from tests.livetask import LiveTask, living
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace
+from unshard.operate.command import Replace
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 

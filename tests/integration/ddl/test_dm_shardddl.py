@@ -19,8 +19,8 @@ from tests.oracle import rows
 from tests.suite.portions import portion
 from tests.tidbsettings import is_tidb
 from unshard.cli import main
-from unshard.cli.locks import helping
 from unshard.core.ddl.steps import steps
+from unshard.operate.advice import advice_lines
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
@@ -217,7 +217,7 @@ def test_shards_that_run_different_ddls(
 
 def follow(task: LiveTask, view: LockView, which: int) -> None:
     """Give one of the commands that are printed for a lock."""
-    lines = helping(str(task.path), view)
+    lines = advice_lines(view, str(task.path))
     print(view.id, view.state, *lines, sep="\n   ")
     commands = [line.partition(": unshard ")[2] for line in lines if ": unshard " in line and "then: " not in line]
     commands = [command for command in commands if not command.startswith("drop-shard")]  # it leaves rows out

@@ -20,10 +20,10 @@ from tests.livetask import LiveTask, living
 from tests.suite.portions import examples
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
-from unshard.core.ddl.lockcommands import Force
 from unshard.core.model import TableId
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate, execute
-from unshard.units.ddl.lockcommands import give
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 

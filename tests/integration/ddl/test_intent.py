@@ -13,14 +13,15 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.meta.lockrecords import Locks
 from unshard.adapters.mysql import table_name
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Force, LockCommand, Replace, Skip
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import fingerprint, read, retarget
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.window.plan import Plan
-from unshard.units.ddl import coordinate, execute, lockcommands
-from unshard.units.ddl.lockcommands import give
+from unshard.operate import issuing
+from unshard.operate.command import Force, LockCommand, Replace, Skip
+from unshard.operate.issuing import give
+from unshard.units.ddl import coordinate, execute
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -197,7 +198,7 @@ def test_a_refused_step_is_tried_again_and_the_ones_before_it_are_not(
     view = coordinate.execute(meta, target.server, lock)
     assert view.state is LockState.FAILED and "Duplicate entry" in str(view.error)
     target.run(f"UPDATE {table_name(table)} SET v = id")
-    lockcommands.give(meta, Force(lock), "operator", "test", "once more")
+    issuing.give(meta, Force(lock), "operator", "test", "once more")
     assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
     assert {row[2] for row in target.run(f"SHOW INDEX FROM {table_name(table)}")} == {"PRIMARY", "mine", "c", "u"}
     texts = [each.ddl for each in meta.locks.executions(lock) if each.outcome == "executed"]
@@ -265,7 +266,7 @@ def test_altered_by_someone_after_a_death_is_never_executed_twice(
     altered = target.run(f"SHOW CREATE TABLE {table_name(table)}")
     view = coordinate.execute(meta, target.server, lock)
     assert view.state is LockState.FAILED and "US-4006" in str(view.error)
-    lockcommands.give(meta, Force(lock), "operator", "test", "once more")
+    issuing.give(meta, Force(lock), "operator", "test", "once more")
     assert coordinate.execute(meta, target.server, lock).state is LockState.FAILED, "the intent stays what it was"
     assert target.run(f"SHOW CREATE TABLE {table_name(table)}") == altered
 

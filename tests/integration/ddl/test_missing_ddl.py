@@ -7,9 +7,9 @@ import pytest
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from tests.tidbsettings import is_tidb
-from unshard.core.ddl.lockcommands import Force
 from unshard.core.validate.checksum import Reason
-from unshard.units.ddl.lockcommands import give
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.full.snapshot import retake_snapshot
 from unshard.units.validate.validate import validate
 from unshard_demo.servers import MariaDb

@@ -10,9 +10,9 @@ from tests.dying import mortal
 from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Replace, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import NewShardUndescribed, ReplacementRefused
+from unshard.operate.command import DropShard, Replace, Skip
 from unshard.units.ddl import coordinate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb

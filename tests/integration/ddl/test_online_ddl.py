@@ -15,12 +15,12 @@ from pymysql.err import OperationalError
 from tests.livetask import LiveTask, living
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace
 from unshard.core.ddl.online import Role
 from unshard.core.model import Shard
 from unshard.core.sql.lastwrites import NAME
+from unshard.operate.command import Replace
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.full.snapshot import retake_snapshot
 from unshard_demo.servers import MariaDb
 

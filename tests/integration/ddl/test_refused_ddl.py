@@ -16,11 +16,11 @@ from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace, Retry, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import NothingRefused
+from unshard.operate.command import Replace, Retry, Skip
+from unshard.operate.issuing import give, preview
 from unshard.units.ddl.coordinate import views
-from unshard.units.ddl.lockcommands import give, preview
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 

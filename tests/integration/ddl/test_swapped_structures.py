@@ -12,10 +12,10 @@ from tests.integration.task.test_lock_page import browse
 from tests.openlocks import open_locks
 from tests.oracle import assert_union
 from tests.taskfile import route
-from unshard.core.ddl.lockcommands import Replace
+from unshard.operate.advice import barred, offers
+from unshard.operate.command import Replace
+from unshard.operate.issuing import give, preview
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give, preview
-from unshard.units.ddl.offers import barred, offers
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

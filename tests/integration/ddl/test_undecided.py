@@ -17,9 +17,9 @@ from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Replace, Retry, Skip
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Server, Shard, TableId
+from unshard.operate.command import DropShard, Replace, Retry, Skip
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 

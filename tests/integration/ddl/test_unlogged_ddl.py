@@ -15,9 +15,9 @@ from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Replace, Skip
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import DropShard, Replace, Skip
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 

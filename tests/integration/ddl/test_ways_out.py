@@ -20,10 +20,10 @@ from tests.operator import lock, order, run
 from tests.suite.portions import examples
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState, Way
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
+from unshard.operate.advice import Offer, barred, offers
+from unshard.operate.command import DropShard, Force, LockCommand, Replace
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
-from unshard.units.ddl.offers import Offer, barred, offers
 from unshard.units.ddl.scene import LockView
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync

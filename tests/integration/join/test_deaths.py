@@ -12,11 +12,11 @@ import yaml
 from tests.dying import DIED, Point, run_until_death
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.adapters import mysql, namedlocks
-from unshard.core.ddl.lockcommands import Skip
 from unshard.core.model import TableId
+from unshard.operate.command import Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import _guard_of
-from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.core.ddl.lockcommands import Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.join import JoinRefused
+from unshard.operate.command import Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

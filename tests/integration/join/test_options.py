@@ -7,13 +7,13 @@ import pytest
 import yaml
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.core.ddl.lockcommands import DropShard, LockCommand, Replace, Skip
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import DropShard, LockCommand, Replace, Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.ddl.lockcommands import give
 from unshard.units.task.optimistic import rules_of
 from unshard_demo.servers import MariaDb
 

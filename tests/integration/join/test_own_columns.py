@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.cli.locks import helping
-from unshard.core.ddl.lockcommands import DropShard, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.join import TargetNameTaken
+from unshard.operate.advice import advice_lines
+from unshard.operate.command import DropShard, Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 
@@ -58,7 +58,7 @@ def ended(task: JoinedTask) -> None:
 def test_the_message_names_the_column_and_the_way_out(task: JoinedTask) -> None:
     view = lock(task)
     assert "[US-5161]" in str(view.error) and "shards need: own" in str(view.error)
-    told = "\n".join(helping("task.yaml", view))
+    told = "\n".join(advice_lines(view, "task.yaml"))
     assert "try it again" in told and "unshard drop-shard" in told
 
 

@@ -10,10 +10,10 @@ import pytest
 from tests.livetask import LiveTask, living
 from tests.versions import MYSQL
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Force
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.window.reloading import reload_columns
 from unshard_demo.servers import MariaDb
 

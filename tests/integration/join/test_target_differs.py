@@ -11,13 +11,13 @@ import pytest
 
 from tests.dying import DIED, Point, run_until_death
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.core.ddl.lockcommands import Replace
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import Replace
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import differences
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]

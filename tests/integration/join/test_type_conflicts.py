@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.cli.locks import helping
-from unshard.core.ddl.lockcommands import DropShard, LockCommand, Skip
 from unshard.core.model import Shard, TableId
+from unshard.operate.advice import advice_lines
+from unshard.operate.command import DropShard, LockCommand, Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -177,6 +177,6 @@ def test_the_shard_is_dropped(conflict: Conflict) -> None:
 def test_only_ways_that_end_it_are_offered(conflict: Conflict) -> None:
     task, _, _ = conflict
     (view,) = coordinate.views(task.work().meta)
-    told = "\n".join(helping("task.yaml", view))
+    told = "\n".join(advice_lines(view, "task.yaml"))
     assert "unshard skip" in told and "unshard drop-shard" in told
     assert "unshard replace" not in told and "unshard unlock" not in told

@@ -7,11 +7,11 @@ import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.join import UnlockOfJoined
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Skip
+from unshard.operate.issuing import give, preview
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give, preview
 from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 

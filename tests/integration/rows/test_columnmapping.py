@@ -10,10 +10,10 @@ import pytest
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.config import load_task
-from unshard.core.ddl.lockcommands import Replace
 from unshard.errors.rows import RowRefused
+from unshard.operate.command import Replace
+from unshard.operate.issuing import give
 from unshard.units.checks.precheck import precheck
-from unshard.units.ddl.lockcommands import give
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
 

@@ -14,8 +14,8 @@ from tests.integration.window.test_ignored_statements import as_statements, else
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Skip
-from unshard.units.ddl.lockcommands import give
+from unshard.operate.command import Skip
+from unshard.operate.issuing import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -24,10 +24,11 @@ from tests.calls import counted
 from tests.integration.ddl.test_intent import lock_for
 from unshard.adapters.meta import Meta
 from unshard.config import load_task
-from unshard.core.ddl.lockcommands import Cleared, Force, Skip
+from unshard.core.ddl.lockcommands import Cleared
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.task.state import Phase
-from unshard.units.ddl import lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import Force, Skip
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -121,7 +122,7 @@ def browse(
 ) -> list[str]:
     """Go through pages as an operator; each form is sent with the hidden fields of the page before."""
     from unshard_airflow.page.app import application
-    from unshard_airflow.page.service import TaskFolder
+    from unshard_airflow.page.service import Service
     from unshard_airflow.page.site import Site, Woken
 
     def user(request: Request) -> Any:
@@ -133,7 +134,7 @@ def browse(
     async def go() -> list[str]:
         pages: list[str] = []
         site = Site(user, lambda *_: True, wake, b"key")
-        transport = httpx.ASGITransport(app=application(site, TaskFolder(who_cleared)))
+        transport = httpx.ASGITransport(app=application(site, Service(who_cleared)))
         headers = {"Origin": HOST}
         async with httpx.AsyncClient(
             transport=transport, base_url=HOST, headers=headers, follow_redirects=True
@@ -240,14 +241,14 @@ def test_clear_is_named_when_airflow_tells_who_it_was(stage: Stage) -> None:
 def test_a_cleared_unlock_reads_the_shards_for_the_command_and_after_it(stage: Stage) -> None:
     assert counted(lambda: skipped(lambda: unlock(stage, cleared=False), "clear this task")) == (0, 0)
     assert counted(lambda: unlock(stage, cleared=True)) == (2, 0)
-    lockcommands.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
+    issuing.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
     assert counted(lambda: skipped(lambda: unlock(stage, cleared=True), "resolved already")) == (0, 0)
 
 
 def test_each_step_on_the_page_reads_the_shards_once_and_the_command_once_more(stage: Stage) -> None:
-    from unshard_airflow.page.service import TaskFolder
+    from unshard_airflow.page.service import Service
 
-    service, task, command = TaskFolder(lambda *_: None), load_task(stage.file), Skip(stage.lock, OTHER)
+    service, task, command = Service(lambda *_: None), load_task(stage.file), Skip(stage.lock, OTHER)
     assert counted(lambda: service.reading(task)) == (1, 0)
     assert counted(lambda: service.lock(task, stage.lock)) == (1, 0)
     assert counted(lambda: service.facts(task, stage.lock)) == (1, 0)
@@ -393,7 +394,7 @@ def test_question_without_an_answer_is_asked_again_until_the_time_is_up(stage: S
 
 
 def test_question_ends_when_the_lock_goes_on_otherwise(stage: Stage) -> None:
-    lockcommands.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
+    issuing.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
     task = asking(stage)
     skipped(lambda: task.execute(stage.context(cleared=True)), "resolved already")
     told, until = event("Replace", statements="DROP TABLE t_1"), datetime.now(UTC).isoformat()
@@ -406,7 +407,7 @@ def test_question_ends_when_the_lock_is_decided_or_forced_elsewhere(stage: Stage
     task, silence = asking(stage), event("Leave it as it is", timedout=True)
     until = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     skipped(lambda: task.execute_complete(stage.context(), silence, until=until), "without an answer")
-    lockcommands.give(stage.meta, Force(stage.lock), by="somebody", via="elsewhere", reason="")
+    issuing.give(stage.meta, Force(stage.lock), by="somebody", via="elsewhere", reason="")
     skipped(lambda: task.execute_complete(stage.context(cleared=True), silence, until=until), "without an answer")
 
 
@@ -520,7 +521,7 @@ def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> N
     from unshard_airflow.windows import Report
 
     given = {"task_file": str(stage.file)}
-    lockcommands.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")
+    issuing.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")
     pause = f"{stage.at}/pause"
     paused = browse(("GET", pause, {}), ("POST", pause, {"reason": "the target moves"}))[-1]
     assert "paused by olga (page)" in paused and "the target moves" in paused

@@ -13,10 +13,10 @@ from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Skip
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import Skip
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.task.status import remarks
 from unshard.units.window.reloading import reload_columns
 from unshard_demo.servers import MariaDb

@@ -15,12 +15,13 @@ from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
 from unshard.adapters.meta.problemrecords import Reloads
 from unshard.adapters.target.chunk import reload as chunks
-from unshard.core.ddl.lockcommands import Force, IssuedCommand
+from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.columnreload import Reload
 from unshard.errors.base import ServerError, UnshardError
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockcommands import give
 from unshard.units.window import reloading
 from unshard.units.window.reloading import reload_columns
 from unshard.units.window.sync import run_window

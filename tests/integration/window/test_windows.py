@@ -16,12 +16,13 @@ from unshard.adapters import spark as sparks
 from unshard.adapters.spark import session
 from unshard.adapters.structures import read_schemas
 from unshard.config import environment_connections, load_task
-from unshard.core.ddl.lockcommands import DropShard, Force, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut, NotInSync
 from unshard.errors.rows import Collision, ColumnNotInTarget
-from unshard.units.ddl import coordinate, lockcommands
+from unshard.operate import issuing
+from unshard.operate.command import DropShard, Force, Skip
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
 from unshard.units.relay import pull
 from unshard.units.window.sparkjob import run_job
@@ -297,7 +298,7 @@ def test_a_shard_left_behind_by_a_forced_unlock_goes_on_by_name(field, spec):
     coordinate.observe(field.work.meta)
     (lock,) = coordinate.views(field.work.meta)
     assert not lock.is_executable
-    lockcommands.give(field.work.meta, Force(lock.id), "me", "test", "it takes too long")
+    issuing.give(field.work.meta, Force(lock.id), "me", "test", "it takes too long")
     coordinate.execute(field.work.meta, field.work.target, lock.id)
     field.catch_up()
     field.run("s2", "UPDATE item_2 SET id = 7, v = 'ü' WHERE id = 5", "INSERT INTO item_2 VALUES (8, 'ß', 2, NOW(3))")
@@ -316,11 +317,11 @@ def test_a_shard_whose_rows_have_no_place_any_more_is_dropped_and_its_source_goe
     field.catch_up()
     coordinate.observe(field.work.meta)
     (lock,) = coordinate.views(field.work.meta)
-    lockcommands.give(field.work.meta, Skip(lock.id), "me", "test", "nobody wants it")
+    issuing.give(field.work.meta, Skip(lock.id), "me", "test", "nobody wants it")
     field.catch_up()
     assert [stop.refusal.code for stop in field.work.meta.suspended_targets.all()] == [ColumnNotInTarget.code]
     shard = Shard("s1", TableId(field.name, "item_1"))
-    lockcommands.give(field.work.meta, DropShard(lock.id, shard), "me", "test", "nor that")
+    issuing.give(field.work.meta, DropShard(lock.id, shard), "me", "test", "nor that")
     field.run("s1", "INSERT INTO item_1 VALUES (3, 'x', 1, NOW(3), 7)", "INSERT INTO item_2 VALUES (4, 'y', 1, NOW(3))")
     reports = field.catch_up()
     assert field.target.run(f"SELECT id FROM {field.name}.item ORDER BY id") == [(2,), (4,)]

@@ -272,7 +272,7 @@ class ShardDone:
 @pytest.mark.usefixtures("plugin")
 def test_reports_become_plain_values() -> None:
     from unshard.core.model import Location, Shard, TableId
-    from unshard_airflow.outcome import as_json
+    from unshard.core.shown import as_json
 
     done = ShardDone(Shard("s1", TableId("a", "t")), ())
     report = {"at": Location("bin.000001", 4), "done": (done,), "when": datetime(2026, 1, 1, tzinfo=UTC), "n": None}

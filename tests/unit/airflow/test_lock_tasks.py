@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from unshard.core.ddl.lock import LockState, MemberState, Way
-from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
 from unshard.errors.source import AccessDenied, ConnectionLost, ServerUnreachable
+from unshard.operate.advice import advice_lines
+from unshard.operate.command import LockCommand, Replace, Retry, Skip
 from unshard.units.ddl.scene import LockView
 
 A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
@@ -131,21 +132,20 @@ def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
     )
     told = "\n".join(remedies(conflict, "m.yaml"))
     assert "to count it as this one: unshard replace m.yaml m-shop.orders-1 --shard s2/shop_1.orders_1 --sql" in told
-    assert f"not offered, unlock: {why}" in told
+    assert f"not unlock: {why}" in told
     assert "unshard unlock" not in told and "unshard skip" not in told and "unshard drop-shard" in told
     assert SKIP not in options(conflict) and SKIP in options(replace(conflict, ways=(Way.NOTHING,)))
 
 
 def test_a_new_shard_whose_columns_the_target_lacks_is_not_to_be_skipped() -> None:
-    from unshard.cli.locks import helping
-    from unshard_airflow.choices import choices
+    from unshard.operate.advice import advice_lines, choices
     from unshard_airflow.remedies import remedies
     from unshard_airflow.replace import SKIP, options
 
     text, why = "ALTER TABLE `shop`.`orders` ADD COLUMN `c` int", "no place in shop.orders"
     parts = {"ways": (Way.PLACED,), "barred": ((Way.NOTHING, why),), "extension": (text,), "missing": ()}
     placed = replace(VIEW, state=LockState.UNDECIDED, reason="[US-5001] a name", ready=(A1,), **parts)
-    for told in ("\n".join(remedies(placed, "m.yaml")), "\n".join(helping("m.yaml", placed))):
+    for told in ("\n".join(remedies(placed, "m.yaml")), "\n".join(advice_lines(placed, "m.yaml"))):
         assert f"unshard replace m.yaml m-shop.orders-1 --sql '{text}'" in told and why in told
         assert "unshard skip" not in told
     found = choices(placed)
@@ -156,15 +156,14 @@ def test_a_new_shard_whose_columns_the_target_lacks_is_not_to_be_skipped() -> No
 
 def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
     """It would be rejected; the shards that have not reached the DDL need not."""
-    from unshard.cli.locks import helping
-    from unshard_airflow.choices import choices
+    from unshard.operate.advice import advice_lines, choices
     from unshard_airflow.remedies import remedies
 
     joined = replace(VIEW, is_joined=True, ready=(A1,), missing=(B1,), error="Duplicate column name")
-    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(helping("m.yaml", joined))):
+    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(advice_lines(joined, "m.yaml"))):
         assert "unshard unlock" not in told and "unshard skip m.yaml m-shop.orders-1 --shard s1/shop_1.orders_1" in told
         assert "--shard s2" not in told
-    assert "correct the cause of the error" in "\n".join(helping("m.yaml", joined))
+    assert "correct the cause of the error" in "\n".join(advice_lines(joined, "m.yaml"))
     found = choices(joined)
     assert (found.unlock, found.skip, found.skip_all) == (False, (A1,), False) and "unlock" in found.barred[0]
 
@@ -172,18 +171,26 @@ def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
 @pytest.mark.parametrize("code, is_refused, skips", [("US-3032", False, False), ("US-4003", True, True)])
 def test_a_ddl_of_unknown_effect_of_such_a_target(code: str, is_refused: bool, skips: bool) -> None:
     """Other statements explain it; rows of another structure cannot be skipped to."""
-    from unshard.cli.locks import helping
     from unshard.core.ddl.lock import LockState
-    from unshard_airflow.choices import choices
+    from unshard.operate.advice import advice_lines, choices
     from unshard_airflow.remedies import remedies
 
     joined = replace(VIEW, is_joined=True, ready=(A1,), state=LockState.UNDECIDED, reason=f"[{code}] why")
     at = "m.yaml m-shop.orders-1 --shard s1/shop_1.orders_1"
-    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(helping("m.yaml", joined))):
+    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(advice_lines(joined, "m.yaml"))):
         assert f"unshard replace {at} --sql" in told and f"unshard drop-shard {at}" in told
         assert ("unshard retry m.yaml --lock m-shop.orders-1" in told) == is_refused
         assert ("unshard skip" in told) == skips
     assert choices(joined).skip == ((A1,) if skips else ())
+
+
+@pytest.mark.parametrize("state", [LockState.WAITING, LockState.FAILED, LockState.UNDECIDED, LockState.SYNCED])
+def test_airflow_tells_what_the_command_line_tells(state: LockState) -> None:
+    from unshard_airflow.remedies import remedies
+
+    view = replace(VIEW, state=state, missing=() if state is LockState.SYNCED else VIEW.missing)
+    told = [line.replace("clear the task unlock, or run: ", "") for line in remedies(view, "m.yaml")]
+    assert advice_lines(view, "m.yaml") and not [line for line in advice_lines(view, "m.yaml") if line not in told]
 
 
 def context_of(task: Any, **more: Any) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from unshard.adapters.meta.taskrecords import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
 from unshard.core.ddl.lock import LockState, MemberState, Outcome
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.join.states import State
+from unshard.core.masking import refusal, statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
@@ -32,15 +32,15 @@ from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
 from unshard.errors.rows import RowRefused
+from unshard.operate import command
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
-from unshard_airflow import forms
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.app import application
-from unshard_airflow.page.marks import marked
-from unshard_airflow.page.service import SHOWN, History, Overview, Reading, TaskFile, TaskFolder
+from unshard_airflow.page.pages import marked
+from unshard_airflow.page.service import SHOWN, History, Overview, Reading, Service, TaskFile
 from unshard_airflow.page.site import FINISHED, Site, Woken, woken
 
 ROOT = Path(__file__).parents[3]
@@ -658,13 +658,13 @@ def test_refused_order_shows_the_coded_error(stage: Stage) -> None:
     ids=lambda order: type(order).__name__,
 )
 def test_form_and_order_say_the_same(order: LockCommand) -> None:
-    assert forms.order(view(), forms.fields(order)) == order
+    assert command.read_form(view(), command.form_fields(order)) == order
 
 
 def test_statements_end_at_the_end_of_a_line() -> None:
     text = "ALTER TABLE t\r\n  ADD c INT;\r\nUPDATE t SET a = 'x;y';  \r\n\r\nDROP TABLE z"
-    assert forms.statements(text) == ("ALTER TABLE t\r\n  ADD c INT", "UPDATE t SET a = 'x;y'", "DROP TABLE z")
-    assert forms.statements(" ; \n;") == ()
+    assert command.statements(text) == ("ALTER TABLE t\r\n  ADD c INT", "UPDATE t SET a = 'x;y'", "DROP TABLE z")
+    assert command.statements(" ; \n;") == ()
 
 
 def test_conflict_is_marked_word_by_word() -> None:
@@ -797,7 +797,7 @@ def test_folder_of_task_files_as_the_dags_see_it(tmp_path: Path, monkeypatch: py
     (tmp_path / "b.yaml").write_text(text.replace("task-mode: all", "task-mode: full").replace("orders_merge", "f"))
     (tmp_path / "c d.yaml").write_text("name: [")
     monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
-    found = TaskFolder(lambda *_: None).files()
+    found = Service(lambda *_: None).files()
     assert [(file.name, file.dag, file.task is None) for file in found] == [
         ("orders_merge", "unshard_ddl__orders_merge", False),
         ("f", "unshard_full__f", False),

@@ -5,9 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unshard.cli.locks import helping
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Retry, Skip, recorded
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.replacement import replacing
 from unshard.core.model import Location, Shard, TableId
@@ -15,6 +13,8 @@ from unshard.core.relay.segment import Statement
 from unshard.core.shown import differing_words
 from unshard.core.sql.mode import ANSI_QUOTES
 from unshard.errors.locks import ReplacementRefused
+from unshard.operate.advice import advice_lines
+from unshard.operate.command import DropShard, Force, Replace, Retry, Skip, recorded
 from unshard.units.ddl.scene import LockView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -180,7 +180,7 @@ HELP_IDS = ["waiting", "undecided", "refused", "failed", "conflict", "refused an
 
 @pytest.mark.parametrize(("view", "commands"), HELP, ids=HELP_IDS)
 def test_every_lock_says_which_commands_help(view: LockView, commands: list[str]) -> None:
-    said = "\n".join(helping("t.yaml", view))
+    said = "\n".join(advice_lines(view, "t.yaml"))
     assert not [command for command in commands if command not in said]
 
 

@@ -33,7 +33,7 @@ A DDL that concerns one shard only (a shard that was created with a different st
 its own. That lock is opened when no other DDL of the group needs one. Until the DDL is decided, its shard is not a
 member of the group's locks.
 
-The effects of the operator's commands (core.ddl.lockcommands):
+The effects of the operator's commands (operate.command):
 
 | in state           | Force          | Skip      | Replace                  | Skip, one shard  | Replace, one shard |
 |--------------------|----------------|-----------|--------------------------|------------------|--------------------|

@@ -11,13 +11,13 @@ effect of a crash between the steps.
     planned   the stages that follow for each lock, without changing anything
 
 `observe` and `executed` return the scene after them (units.ddl.scene), so that the next step need not read it again.
-Commands of operators are in units.ddl.lockcommands.
+Commands of operators are in `operate`.
 """
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import DdlLock, Outcome, opening, script, skip_resolutions
 from unshard.core.ddl.lockstages import LockStage, LockStep, execution_stages, lock_stages, open_stage
@@ -27,17 +27,15 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.stages import evaluate
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
-from unshard.units.ddl.lockstore import Executor, Store, StoreReader
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, LockView, Scene, V, find, read_scene, scene_of
-from unshard.units.ddl.waysout import shown
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.execute import Intents
+    from unshard.adapters.meta import Meta, MetaReader
 
 log = logging.getLogger(__name__)
 
 
-def observe(meta: Store) -> Scene:
+def observe(meta: "Meta") -> Scene:
     """Do everything that is due for all locks, except executing DDL; return the scene after it. Idempotent."""
     locks = meta.locks.open()
     if not locks and not meta.structures.is_pending():
@@ -51,33 +49,33 @@ def observe(meta: Store) -> Scene:
     return scene
 
 
-def facts(meta: StoreReader, resolved: bool = False) -> tuple[LockFacts, ...]:
+def facts(meta: "MetaReader", resolved: bool = False) -> tuple[LockFacts, ...]:
     """Return the open locks, on request preceded by the newest resolved ones; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
     scene = scene_of(meta, locks)
     return tuple(_reloaded(meta, scene.facts(lock)) for lock in locks)
 
 
-def views(meta: StoreReader, resolved: bool = False) -> tuple[LockView, ...]:
+def views(meta: "MetaReader", resolved: bool = False) -> tuple[LockView, ...]:
     """Return the same locks as they are shown to operators; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
     scene = scene_of(meta, locks)
-    return tuple(_reloaded(meta, shown(scene, lock)) for lock in locks)
+    return tuple(_reloaded(meta, scene.view(lock)) for lock in locks)
 
 
-def facts_of(meta: StoreReader, lock_id: str, scene: Scene = NO_SCENE) -> LockFacts:
+def facts_of(meta: "MetaReader", lock_id: str, scene: Scene = NO_SCENE) -> LockFacts:
     """Return one lock, resolved or not, from `scene` if it is open there; raises UnknownLock if it does not exist."""
     lock, scene = find(meta, lock_id, scene)
     return _reloaded(meta, scene.facts(lock))
 
 
-def view(meta: StoreReader, lock_id: str, scene: Scene = NO_SCENE) -> LockView:
+def view(meta: "MetaReader", lock_id: str, scene: Scene = NO_SCENE) -> LockView:
     """Return the same lock as it is shown to operators."""
     lock, scene = find(meta, lock_id, scene)
-    return _reloaded(meta, shown(scene, lock))
+    return _reloaded(meta, scene.view(lock))
 
 
-def _reloaded(meta: StoreReader, found: V) -> V:
+def _reloaded(meta: "MetaReader", found: V) -> V:
     """Return the lock with the shards that are still to be reloaded; after the last one, without a warning."""
     if not found.filled or found.resolved_at is None:
         return found
@@ -97,7 +95,7 @@ class LockPlan:
     """Of the DDL that the lock is for."""
 
 
-def planned(meta: StoreReader) -> tuple[LockPlan, ...]:
+def planned(meta: "MetaReader") -> tuple[LockPlan, ...]:
     """Return the stages that follow for each open lock, and the locks that `observe` would open; changes nothing."""
     locks = meta.locks.open()
     if not locks and not meta.structures.is_pending():
@@ -116,7 +114,7 @@ def planned(meta: StoreReader) -> tuple[LockPlan, ...]:
 
 
 def _planned(lock: DdlLock, scene: Scene) -> LockPlan:
-    found, decision = shown(scene, lock), scene.decide(lock)
+    found, decision = scene.view(lock), scene.decide(lock)
     statements = script(scene.members(lock.target), lock, decision.owner)[1]
     suspended = sorted({stop.source for stop in found.stopped})
     stages = lock_stages(lock, decision, statements, found.reason, suspended)
@@ -124,7 +122,7 @@ def _planned(lock: DdlLock, scene: Scene) -> LockPlan:
 
 
 def execute(
-    meta: Store, target: Server, lock_id: str, as_source: str | None = None, executor: Executor | None = None
+    meta: "Meta", target: Server, lock_id: str, as_source: str | None = None, executor: "LockExecutor | None" = None
 ) -> LockView:
     """Execute a lock's DDL on the target if it is executable, resolve the lock, and return its state.
 
@@ -136,12 +134,12 @@ def execute(
 
 
 def executed(
-    meta: Store,
+    meta: "Meta",
     target: Server,
     lock_id: str,
     scene: Scene,
     as_source: str | None = None,
-    executor: Executor | None = None,
+    executor: "LockExecutor | None" = None,
 ) -> Scene:
     """Do the same from the scene that `observe` has just returned; return the scene after it."""
     lock = scene.lock(lock_id)
@@ -150,12 +148,11 @@ def executed(
     with meta.locks.exclusive(lock_id):
         begun = _begun(meta, lock_id)
         if _is_due(begun.lock, begun.scene, as_source):
-            # Only test doubles of the meta store have no schema, and they pass an executor.
-            _execute(meta, begun, executor or _OnTarget(cast("Intents", meta), target, lock_id))
+            _execute(meta, begun, executor or LockExecutor(meta, target, lock_id))
     return observe(meta)
 
 
-def _advance(meta: Store, scene: Scene) -> bool:
+def _advance(meta: "Meta", scene: Scene) -> bool:
     """Resolve pending skips and skipped locks, open and withdraw locks; return whether anything changed."""
     resolved = skip_resolutions(scene.shards, scene.pending_skips)
     for skip_resolution in resolved:
@@ -186,7 +183,7 @@ def _advance(meta: Store, scene: Scene) -> bool:
     return bool(withdrawn) or opened
 
 
-def _open_locks(meta: Store, scene: Scene, locks: Mapping[TableId, DdlLock]) -> bool:
+def _open_locks(meta: "Meta", scene: Scene, locks: Mapping[TableId, DdlLock]) -> bool:
     found = False
     for target, members in scene.groups.items():
         is_free = target not in locks and target not in scene.joined
@@ -230,19 +227,19 @@ class _Execution:
         return execution_stages(self.lock, statements, owner, self.passed)
 
 
-def _begun(meta: Store, lock_id: str) -> _Execution:
+def _begun(meta: "Meta", lock_id: str) -> _Execution:
     """Return the execution of what is left of a lock, from the present state."""
     lock = meta.locks.get(lock_id)
     version = meta.joins.version(lock.target)
     return _Execution(lock, read_scene(meta, (lock,)), version)
 
 
-def _execute(meta: Store, begun: _Execution, executor: Executor) -> None:
+def _execute(meta: "Meta", begun: _Execution, executor: "LockExecutor") -> None:
     """Run the steps of the table in core.ddl.lock, statement after statement, holding the lock's guard."""
     evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, executor))
 
 
-def _run(meta: Store, stage: LockStage, found: _Execution, executor: Executor) -> _Execution:
+def _run(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     lock = found.lock
     match stage.kind:
         case LockStep.INTENT:
@@ -261,7 +258,7 @@ def _run(meta: Store, stage: LockStage, found: _Execution, executor: Executor) -
     return after
 
 
-def _unless_refused(meta: Store, stage: LockStage, found: _Execution, run: Callable[[], _Execution]) -> _Execution:
+def _unless_refused(meta: "Meta", stage: LockStage, found: _Execution, run: Callable[[], _Execution]) -> _Execution:
     """Run a stage; an error that does not pass by itself fails the lock and ends the execution."""
     try:
         return run()
@@ -273,7 +270,7 @@ def _unless_refused(meta: Store, stage: LockStage, found: _Execution, run: Calla
         return replace(found, is_over=True)
 
 
-def _write_intent(meta: Store, stage: LockStage, found: _Execution, executor: Executor) -> _Execution:
+def _write_intent(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     """Write the intent; the execution ends if the lock was resolved or got another command meanwhile."""
     lock, members, version = found.lock, found.scene.members(found.lock.target), found.join_version
     if version and not lock.done and not found.scene.decide(lock).is_executable:
@@ -293,7 +290,7 @@ def _write_intent(meta: Store, stage: LockStage, found: _Execution, executor: Ex
     return replace(found, passed=1, entry=entry)
 
 
-def _execute_statement(meta: Store, stage: LockStage, found: _Execution, executor: Executor) -> _Execution:
+def _execute_statement(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     entry, lock = found.entry, found.lock
     assert entry is not None
     structures = meta.structures.get({entry.before, entry.after})
@@ -304,19 +301,24 @@ def _execute_statement(meta: Store, stage: LockStage, found: _Execution, executo
 
 
 @dataclass(frozen=True, slots=True)
-class _OnTarget:
-    """Executes on the real target."""
+class LockExecutor:
+    """Executes the DDL of locks on the target, each exactly once."""
 
-    meta: "Intents"
+    meta: "Meta"
     server: Server
     lock: str
 
     def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
+        """Return the entry with the target's structures in place of the shard's; the same after every crash."""
         from unshard.units.ddl import execute as executing  # brings the tokenizer, which reading locks does not need
 
         return executing.intended(self.meta, self.server, lock, entry)
 
     def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
+        """Execute `entry` unless the target has the wanted structure; return whether it was executed.
+
+        Raises a coded error with the target's message if the target refuses.
+        """
         from unshard.units.ddl import execute as executing
 
         if executing.is_whole(entry):

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.changekind import ChangeKind
@@ -15,8 +15,11 @@ from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
 from unshard.core.join.statements import alter_texts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl.joining import JoinExecutor, JoinRules, restless, scene_of
-from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
+from unshard.units.ddl.joining import JoinRules, restless, scene_of
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta, MetaReader
+    from unshard.units.ddl.jointarget import OnTarget
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
 WHEN = {
@@ -34,13 +37,6 @@ ATTEMPTS = 5
 """How often the state is read until no process has changed it meanwhile."""
 BY_SHARDS = frozenset({State.CONFLICT, State.BARRIER, State.OPEN, State.RELOAD})
 """States that do not depend on the target, which is between two structures during a change."""
-
-
-class JoinHistory(JoinReader, Protocol):
-    """The joined targets with the past of their shards."""
-
-    def steps(self, target: TableId) -> History:
-        """Return each shard after each of its accepted DDLs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class DifferenceView:
         return self.state is State.CONFLICT or (self.state is State.RELOAD and bool(self.reason))
 
 
-def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> tuple[DifferenceView, ...]:
+def differences(meta: "MetaReader", executor: "OnTarget", rules: JoinRules) -> tuple[DifferenceView, ...]:
     """Return the open differences of all joined targets, the oldest first; changes nothing."""
     found = list[DifferenceView]()
     for target in restless(meta):
@@ -98,13 +94,13 @@ def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> 
 
 
 def _at_one_moment(
-    meta: StoreReader, executor: JoinExecutor, rules: JoinRules, target: TableId
+    meta: "MetaReader", executor: "OnTarget", rules: JoinRules, target: TableId
 ) -> tuple[JoinScene | None, History]:
     """Read a target again while another process changes it: its table and its group belong together."""
     scene, history = None, cast("History", {})
     for _ in range(ATTEMPTS):
-        scene = scene_of(cast("Store", meta), executor, rules, target)
-        history = cast("JoinHistory", meta.joins).steps(target)
+        scene = scene_of(cast("Meta", meta), executor, rules, target)
+        history = meta.joins.steps(target)
         if scene is None or meta.joins.version(target) in (0, scene.joined.version):
             break
     return scene, history
@@ -132,13 +128,12 @@ def _of_target(
             view = _view(scene, plan, about, past_of(each, history), states)
             if _is_rejected(scene, plan, each):
                 view = replace(view, reason=error, when=REJECTED)
-            elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in scene.gone_columns:
+            elif (
+                each.state is State.EXPANDING
+                and scene.joined.names.get(each.about if isinstance(each.about, int) else 0) in scene.gone_columns
+            ):
                 view = replace(view, reason=GONE, when=ADDED_AGAIN, statements=())
             yield view
-
-
-def _id_of(found: OpenDifference) -> int:
-    return found.about if isinstance(found.about, int) else 0
 
 
 def _under_way(scene: JoinScene, change: OpenChange, history: History) -> DifferenceView:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from unshard.core.ddl.columnnames import as_own, in_target, otherwise, own_names
 from unshard.core.ddl.effects import (
@@ -50,8 +50,8 @@ from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, re
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
-from unshard.core.rules.filters import Action, Event, EventFilter
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.filters import Action, Event
+from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS
 from unshard.core.structures.createtext import create_text
@@ -61,6 +61,11 @@ from unshard.errors.ddl import DdlFiltered, DdlUnreadable, StatementFailed
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
 from unshard.units.ddl.unread import ChangedTables, UnreadEffects
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta.shardrecords import Structures
+    from unshard.adapters.trialtables import DdlTrialTables
+    from unshard.core.rules.routing import Routing
 
 log = logging.getLogger(__name__)
 
@@ -88,53 +93,14 @@ WHOLE = (
 """Statements that are one change and are never executed on the target as they are."""
 
 
-class DdlTrial(Protocol):
-    """Finds the structure after a statement."""
-
-    def effect(
-        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
-    ) -> TableSchema:
-        """Return the structure of `table` after the statement; raises an error with the server's message if it refuses.
-
-        The server treats the statement as it treats the primary key of `target`.
-        """
-
-
-class StructureStore(Protocol):
-    """Keeps structures by digest."""
-
-    def put(self, schema: TableSchema) -> str:
-        """Store a structure and return its digest."""
-
-    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
-        """Return the structures of those digests."""
-
-
-class Routes(Protocol):
-    """Routing of the source's tables."""
-
-    def target_of(self, table: TableId) -> TableId | None:
-        """Return the target table, None if the table is not migrated."""
-
-    def target_schema_of(self, schema: str) -> str | None:
-        """Return the target schema, None if the schema is not migrated."""
-
-    def reshaping(self, table: TableId) -> Reshaping:
-        """Return the columns of a shard that the task fills or changes."""
-
-    @property
-    def events(self) -> EventFilter:
-        """Return the filter of ignored changes."""
-
-
 class DdlEffects:
     """Determines the effects for one source; implements `PlanRules.effects`."""
 
     def __init__(  # noqa: PLR0913
         self,
-        trial: DdlTrial,
-        structures: StructureStore,
-        routing: Routes,
+        trial: "DdlTrialTables",
+        structures: "Structures",
+        routing: "Routing",
         *,
         filters: bool = True,
         feeds: Feeds = NO_FEEDS,

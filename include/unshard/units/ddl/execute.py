@@ -38,17 +38,15 @@ recorded as done.
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pymysql.connections import Connection
 
 from unshard.adapters import namedlocks
 from unshard.adapters.constraints import read_constraints
 from unshard.adapters.foreignkeys import read_foreign_keys
-from unshard.adapters.meta.lockrecords import Execution
-from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.adapters.mysql import (
     REFUSALS,
     assume_session,
@@ -78,6 +76,9 @@ from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_for
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, EffectRefused, TargetChanged, TargetLacksColumns
 
+if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta
+
 log = logging.getLogger(__name__)
 
 GUARD_SECONDS = 30
@@ -92,55 +93,7 @@ def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry)
     return before, DdlTrialTables(server, meta_schema).tried(before, statement, target, target)
 
 
-class History(Protocol):
-    """The recorded executions of locks."""
-
-    def executions(self, lock: str) -> Sequence[Execution]:
-        """Return the executions of a lock; the open one, if any, is an intent."""
-
-
-class StructureStore(Protocol):
-    """Keeps structures by digest."""
-
-    def put(self, schema: TableSchema) -> str:
-        """Store a structure and return its digest."""
-
-    def get(self, digests: Iterable[str]) -> Mapping[str, TableSchema]:
-        """Return the structures of those digests."""
-
-
-class SchemaDefaults(Protocol):
-    """The recorded defaults of schemas."""
-
-    def of(self, source: str) -> Sequence[DefaultChange]:
-        """Return all changes of a source in the order of the binlog."""
-
-
-class Intents(Protocol):
-    """The part of the meta store that keeps intents."""
-
-    @property
-    def schema(self) -> str:
-        """Return the meta schema."""
-
-    @property
-    def task(self) -> str:
-        """Return the name of the task."""
-
-    @property
-    def structures(self) -> StructureStore:
-        """Return the structures."""
-
-    @property
-    def locks(self) -> History:
-        """Return the history of locks."""
-
-    @property
-    def schema_defaults(self) -> SchemaDefaults:
-        """Return the defaults of the sources' schemas."""
-
-
-def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
+def intended(meta: "Meta", server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
     """Return the entry with the target's structures in place of the shard's; the same after every crash.
 
     The target may have its own columns and indexes, so the trial is made on the target's structure. It is made once and
@@ -172,7 +125,7 @@ def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> Que
     return replace(entry, before=meta.structures.put(before), after=meta.structures.put(wanted))
 
 
-def _with_its_result(meta: Intents, server: Server, entry: QueueEntry) -> TableSchema | None:
+def _with_its_result(meta: "Meta", server: Server, entry: QueueEntry) -> TableSchema | None:
     """Return the target's structure if it has what the shards have after the DDL: someone has altered it by hand."""
     if not entry.after:
         return None
@@ -202,7 +155,7 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
     return True
 
 
-def drop_schema(meta: Intents, connection: Connection, target: TableId, entry: QueueEntry) -> None:
+def drop_schema(meta: "Meta", connection: Connection, target: TableId, entry: QueueEntry) -> None:
     """Drop the empty schema of a DROP DATABASE, unless the source has created the schema again since."""
     ddl = read(entry.statement.text, entry.statement.sql_mode, entry.statement.schema)
     if ddl.kind is not DdlKind.DROP_DATABASE:
@@ -212,7 +165,7 @@ def drop_schema(meta: Intents, connection: Connection, target: TableId, entry: Q
         drop_empty_schema(connection, meta.schema, meta.task, target.schema)
 
 
-def record_write(meta: Intents, server: Server, target: TableId) -> None:
+def record_write(meta: "Meta", server: Server, target: TableId) -> None:
     """Record in both schemas that the target has a DDL, before the meta tables say so."""
     record_ddl(server, Pair(meta.schema, meta.task, NO_SOURCE, target))
 

@@ -25,10 +25,9 @@ target by then, so the result is the same.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.lockstages import named
@@ -80,42 +79,15 @@ from unshard.errors.join import (
     TargetColumnsGone,
     TargetNameTaken,
 )
-from unshard.units.ddl.lockstore import Store, StoreReader
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta, MetaReader
+    from unshard.units.ddl.jointarget import OnTarget
 
 log = logging.getLogger(__name__)
 
 NO_STATEMENT = JoinStatement("", "", "", ())
 """In place of the statements of a change that the trial has rejected."""
-
-
-class JoinExecutor(Protocol):
-    """Reads and changes target tables."""
-
-    def present(self, target: TableId) -> TableSchema | None:
-        """Return the structure of a target; None if the table does not exist."""
-
-    def at_rest(self, target: TableId) -> AbstractContextManager[TableSchema]:
-        """Return the structure after the DDL of another session has ended; none begins inside the block."""
-
-    def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
-        """Return the structure after a shard's own statement; None if the target rejects it.
-
-        `in_steps`: also if the target takes it only one change after another.
-        """
-
-    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema | None:
-        """Return the structure after a statement; None if the target takes it only in steps; raises EffectRefused."""
-
-    def lacks(self, asked: frozenset[str]) -> frozenset[str]:
-        """Return those of these features that the server leaves out (core.join.tables.FEATURES)."""
-
-    def execute(
-        self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
-    ) -> bool:
-        """Execute a statement unless the target has it; return False if its change is not open any more.
-
-        `entry` is the DDL whose own statement it is.
-        """
 
 
 def no_columns(shards: Iterable[ShardState]) -> frozenset[str]:
@@ -152,7 +124,7 @@ class JoinRules:
     """The task's: the target converts times in it."""
 
 
-def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> bool:
+def follow(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> bool:
     """Do everything that is due for all targets; return whether anything changed.
 
     The first error of a target is raised when the others are done.
@@ -175,7 +147,7 @@ class Followed:
         return self.moved
 
 
-def follow_each(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Followed:
+def follow_each(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Followed:
     """Do everything that is due for all targets; return the errors instead of raising them."""
     moved, errors = False, dict[TableId, UnshardError]()
     resting = meta.joins.resting()
@@ -189,18 +161,18 @@ def follow_each(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRule
     return Followed(moved, errors)
 
 
-def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
+def planned(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
     """Return what is due and what waits for each joined target; changes nothing."""
     return {target: plan_join(scene) for target, scene in scenes(meta, executor, rules).items()}
 
 
-def scenes(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
+def scenes(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
     """Return the state of each target for which something may be due; changes nothing."""
     found = ((target, scene_of(meta, executor, rules, target)) for target in restless(meta))
     return {target: scene for target, scene in found if scene is not None}
 
 
-def restless(meta: StoreReader) -> Iterator[TableId]:
+def restless(meta: "MetaReader") -> Iterator[TableId]:
     """Yield the joined targets for which something may be due."""
     for target, shards in groups(meta.structures.shards()).items():
         joined = meta.joins.get(target)
@@ -208,19 +180,19 @@ def restless(meta: StoreReader) -> Iterator[TableId]:
             yield target
 
 
-def scene_of(meta: Store, executor: JoinExecutor, rules: JoinRules, target: TableId) -> JoinScene | None:
+def scene_of(meta: "Meta", executor: "OnTarget", rules: JoinRules, target: TableId) -> JoinScene | None:
     """Return the state of a joined target; None if it has not joined or does not exist."""
     return _Follower(meta, executor, rules, target).scene()
 
 
-def announce(meta: Store, plan: Plan) -> None:
+def announce(meta: "Meta", plan: Plan) -> None:
     """Let the shards that a window creates join their groups before the window writes their rows; idempotent."""
     for change in plan.structures:
         while change.joins and not _announce(meta, plan, change):
             pass  # another process has changed the target meanwhile
 
 
-def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
+def _announce(meta: "Meta", plan: Plan, change: StructureChange) -> bool:
     """Let one shard join if it can; return False if the target has changed since it was read."""
     joined = meta.joins.get(change.target)
     if joined is None or joined.change is not None:
@@ -235,14 +207,14 @@ def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
     return is_done
 
 
-def follow_decisions(meta: Store, executor: JoinExecutor, rules: JoinRules, targets: Iterable[TableId]) -> None:
+def follow_decisions(meta: "Meta", executor: "OnTarget", rules: JoinRules, targets: Iterable[TableId]) -> None:
     """Let shards follow DDLs that something else has resolved, before the rows after these are written."""
     for target in targets:
         while _Follower(meta, executor, rules, target).catches_up():
             pass
 
 
-def leave(meta: Store) -> None:
+def leave(meta: "Meta") -> None:
     """End the joins of a task that is not in optimistic mode any more; raises ShardModeWaits while shards differ."""
     states = groups(meta.structures.shards())
     for target in sorted(meta.joins.targets()):
@@ -259,8 +231,8 @@ def leave(meta: Store) -> None:
 class _Follower:
     """Follows the shards of one target."""
 
-    meta: Store
-    executor: JoinExecutor
+    meta: "Meta"
+    executor: "OnTarget"
     rules: JoinRules
     target: TableId
     rejected: dict[Shard | None, str] = field(default_factory=dict)

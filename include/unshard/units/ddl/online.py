@@ -18,6 +18,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.effects import Effect, Leaves, Undecided
 from unshard.core.ddl.events import parts_of
@@ -52,7 +53,12 @@ from unshard.core.rules.filters import Action, Event
 from unshard.core.structures.alike import structure_differences
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
-from unshard.units.ddl.effects import RENAMED_STEP, DdlTrial, Routes, StructureStore
+from unshard.units.ddl.effects import RENAMED_STEP
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta.shardrecords import Structures
+    from unshard.adapters.trialtables import DdlTrialTables
+    from unshard.core.rules.routing import Routing
 
 SWAPPED_STEP = (
     "when all shards have it, replace it by what the target needs; for this shard alone, `unshard replace"
@@ -72,9 +78,9 @@ class OnlineDdl:
     def __init__(
         self,
         rules: OnlineRules,
-        trial: DdlTrial,
-        structures: StructureStore,
-        routing: Routes,
+        trial: "DdlTrialTables",
+        structures: "Structures",
+        routing: "Routing",
         feeds: Feeds = NO_FEEDS,
     ) -> None:
         self._rules, self._trial, self._structures = rules, trial, structures

@@ -12,16 +12,20 @@ determines which are known by now (core.ddl.reconcile), and writes them in one t
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from unshard.core.ddl.columnnames import own_names
-from unshard.core.ddl.queue import HeldFile, OperatorDecision, ShardState
-from unshard.core.ddl.reconcile import UNKNOWABLE, Finding, Record, ShardWithUnknowns, adopted, settled
+from unshard.core.ddl.columnnames import named, own_names
+from unshard.core.ddl.queue import OperatorDecision, ShardState
+from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups, matching_shard
 from unshard.core.model import TableSchema
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta.shardrecords import Structures
+    from unshard.units.ddl.trial import TrialOfStatements
 
 log = logging.getLogger(__name__)
 
@@ -29,52 +33,7 @@ NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown)
 """Errors about an operator's statement, which is read here for the first time; other errors are server trouble."""
 
 
-class Trial(Protocol):
-    """Finds structures after statements, and whether rows fit them."""
-
-    def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
-        """Return the structure after a statement for the target or a shard; raises one of NO_STRUCTURE."""
-
-    def is_create(self, text: str, record: Record) -> bool:
-        """Whether the statement creates its table, so that it needs no structure before it."""
-
-    def shown(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows for a new shard; raises one of NO_STRUCTURE if not certain.
-
-        None: the source is not asked now, because a plan pulls nothing.
-        """
-
-    @property
-    def asks_source(self) -> bool:
-        """Whether a source may be asked now; a plan that is only shown pulls nothing."""
-
-    def rebuilt(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows, if the target has it too; else None."""
-
-    def misfit(self, file: HeldFile, schema: TableSchema) -> str:
-        """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
-
-
-class UnknownStructures(Protocol):
-    """The part of the meta store that keeps structures, known and unknown."""
-
-    def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
-        """Return the shards with an unknown structure."""
-
-    def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
-        """Write the structures that have become known; known ones do not change."""
-
-    def shards(self) -> tuple[ShardState, ...]:
-        """Return the shards of all sources."""
-
-    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
-        """Return the structures of those digests."""
-
-    def put(self, schema: TableSchema) -> str:
-        """Store a structure and return its digest."""
-
-
-def reconcile_structures(structures: UnknownStructures, source: str, trial: Trial) -> bool:
+def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfStatements") -> bool:
     """Fill in the structures of a source's shards that are known by now; return whether any was unknown."""
     unknown_shards = structures.unknown_shards(source)
     group = groups(structures.shards()) if unknown_shards else {}
@@ -89,11 +48,25 @@ def reconcile_structures(structures: UnknownStructures, source: str, trial: Tria
     return bool(unknown_shards)
 
 
+def name_columns(structures: "Structures", source: str) -> None:
+    """Store the target's names of columns in the structures and later DDLs of the shards of a source."""
+    for shard in structures.unnamed_shards(source):
+        found, schemas = named(shard, structures.get(shard.digests))
+        for schema in schemas:
+            structures.put(schema)
+        log.info("columns named shard=%s ddls=%s", shard.shard, len(found.entries))
+        structures.name_columns(shard, found)
+
+
 class _Asked:
     """Implements `core.ddl.reconcile.StructureAfter` for one shard."""
 
     def __init__(
-        self, structures: UnknownStructures, trial: Trial, shard: ShardWithUnknowns, group: Sequence[ShardState]
+        self,
+        structures: "Structures",
+        trial: "TrialOfStatements",
+        shard: ShardWithUnknowns,
+        group: Sequence[ShardState],
     ) -> None:
         self._structures, self._trial, self._shard, self._group = structures, trial, shard, group
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unshard.core.ddl.lock import (
     USUAL_WAYS,
@@ -21,13 +21,16 @@ from unshard.core.ddl.lock import (
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
-from unshard.core.ddl.shardgroup import groups
+from unshard.core.ddl.shardgroup import chain, groups
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.columnreload import filled_columns, own_values
 from unshard.core.shown import differing_words
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.units.ddl.lockstore import StoreReader
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta import MetaReader
+    from unshard.core.ddl.waysout import Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,11 @@ class LockFacts:
         return self.state is not LockState.RESOLVED
 
     @property
+    def others(self) -> tuple[Shard, ...]:
+        """The shards in conflict at another DDL; the rest of them have a pending skip of an earlier lock."""
+        return tuple(shard for shard in self.conflicts if shard not in self.ready)
+
+    @property
     def is_refused(self) -> bool:
         """Whether it waits because the target refused the DDL; a retry may succeed."""
         asked = self.state in (LockState.UNDECIDED, LockState.CONFLICT)
@@ -115,7 +123,7 @@ class LockFacts:
 
 @dataclass(frozen=True, slots=True)
 class LockView(LockFacts):
-    """A lock as it is shown to operators: with the ways out of a conflict, which units.ddl.waysout simulates."""
+    """A lock as it is shown to operators: with the ways out of a conflict, which core.ddl.waysout simulates."""
 
     ways: tuple[Way, ...] = USUAL_WAYS
     """Ways out of a conflict that lead the rows of all shards into the target."""
@@ -173,9 +181,25 @@ class Scene:
 
     def facts(self, lock: DdlLock) -> LockFacts:
         """Return a lock with the state of its shards."""
-        return self.facts_as(LockFacts, lock, self.decide(lock))
+        return self._facts_as(LockFacts, lock, self.decide(lock))
 
-    def facts_as(self, kind: type[V], lock: DdlLock, decision: LockDecision, **more: Any) -> V:
+    def view(self, lock: DdlLock) -> LockView:
+        """Return a lock as it is shown to operators."""
+        decision = self.decide(lock)
+        return self._facts_as(LockView, lock, decision, **_ways_of(self, lock, decision))
+
+    def conflict_of(self, lock: DdlLock, decision: LockDecision) -> "Conflict | None":
+        """Return the conflict of a lock with the structures of its group; None if it has none."""
+        if not decision.conflicts:
+            return None
+        from unshard.core.ddl import waysout  # brings the tokenizer
+
+        members = waysout.concerned(self.members(lock.target))
+        present = self.structure_of(lock)
+        schemas = self.schemas_of({*waysout.digests(members, lock), *filter(None, [present])})
+        return waysout.Conflict(members, lock, self.pending_skips, decision.conflicts, schemas, present)
+
+    def _facts_as(self, kind: type[V], lock: DdlLock, decision: LockDecision, **more: Any) -> V:
         """Return the same as an object of this class; `more` are the fields that `LockFacts` lacks."""
         members = self.members(lock.target) if lock.is_open else ()
         held = [file for state in members for file in state.held]
@@ -218,6 +242,43 @@ class Scene:
 NO_SCENE = Scene((), (), {}, ())
 
 
+def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
+    """Return the fields `ways`, `barred` and `extension` of a `LockView`, if they are not the usual ones."""
+    if decision.state is LockState.CONFLICT:
+        return _of_conflict(scene.conflict_of(lock, decision))
+    if decision.state is LockState.UNDECIDED and lock.target not in scene.joined:
+        return _of_new_shard(scene, lock, decision)
+    return {}
+
+
+def _of_conflict(conflict: "Conflict | None") -> dict[str, Any]:
+    if conflict is None:
+        return {}
+    from unshard.core.ddl import waysout
+
+    found = waysout.ways_out(conflict)
+    extension = waysout.extension(conflict) if Way.EXTENDED in found.offered else ()
+    return {"ways": found.offered, "barred": found.barred, "extension": extension}
+
+
+def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
+    group = scene.members(lock.target)
+    new = next((state for state in group if state.shard in decision.ready), None)
+    if new is None or not new.queue[0].is_alone or not new.queue[0].after:
+        return {}
+    from unshard.core.ddl.waysout import place  # brings the tokenizer
+
+    entry, present = new.queue[0], scene.structure_of(lock)
+    # Each shard is at the structure before its first queued DDL, and the target has its columns.
+    shown = {present} if present else {entry.before, *(chain(state)[0] for state in group if state is not new)} - {""}
+    schemas = scene.schemas_of({entry.after, *shown})
+    statements = place(lock.target, schemas[entry.after], [schemas[digest] for digest in shown])
+    if not statements:
+        return {}
+    barred = (Way.NOTHING, f"rows of {new.shard} would have no place in {lock.target}")
+    return {"ways": (Way.PLACED,), "barred": (barred,), "extension": statements}
+
+
 def _reason(heads: Mapping[Shard, QueueEntry], decision: LockDecision) -> str:
     return next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), "")
 
@@ -230,7 +291,7 @@ def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -
     return found
 
 
-def read_scene(meta: StoreReader, locks: Sequence[DdlLock] | None = None) -> Scene:
+def read_scene(meta: "MetaReader", locks: Sequence[DdlLock] | None = None) -> Scene:
     """Read the open locks, unless the caller has read them, then all shards, their pending skips and the sources.
 
     Locks are read first, so the scene has the queue entries that opened them.
@@ -257,16 +318,16 @@ def read_scene(meta: StoreReader, locks: Sequence[DdlLock] | None = None) -> Sce
             )
 
 
-def scene_of(meta: StoreReader, locks: Sequence[DdlLock]) -> Scene:
+def scene_of(meta: "MetaReader", locks: Sequence[DdlLock]) -> Scene:
     """Return the scene of these locks; empty if all are resolved, because a scene may have thousands of shards."""
     return read_scene(meta, locks) if any(lock.is_open for lock in locks) else NO_SCENE
 
 
 def find(
-    meta: StoreReader,
+    meta: "MetaReader",
     lock_id: str,
     scene: Scene = NO_SCENE,
-    read: Callable[[StoreReader, Sequence[DdlLock]], Scene] = scene_of,
+    read: Callable[["MetaReader", Sequence[DdlLock]], Scene] = scene_of,
 ) -> tuple[DdlLock, Scene]:
     """Return a lock from the scene with the scene, else read both; raises UnknownLock if the lock does not exist."""
     lock = scene.lock(lock_id)
@@ -276,7 +337,7 @@ def find(
     return lock, read(meta, (lock,))
 
 
-def _structure_of_target(meta: StoreReader, lock: DdlLock) -> str:
+def _structure_of_target(meta: "MetaReader", lock: DdlLock) -> str:
     """Return the structure of the target after its newest DDL: that of the shards if it has had none.
 
     It is empty if a new shard had the first lock.

@@ -5,9 +5,9 @@ Runs in the driver.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from unshard.adapters.parquet import Storage
+from unshard.adapters.trialtables import DdlTrialTables
 from unshard.binlog import rawrows
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record
@@ -21,23 +21,14 @@ from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknow
 STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 
 
-class DdlTrial(Protocol):
-    """Finds the structure after a statement."""
-
-    def effect(
-        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
-    ) -> TableSchema:
-        """Return the structure of `table` after the statement; raises the server's message if it refuses."""
-
-
 Shown = Callable[[QueueEntry], TableSchema]
 Present = Callable[[set[TableId]], Mapping[TableId, TableSchema]]
 
 
 class TrialOfStatements:
-    """Implements `units.ddl.reconcile.Trial`."""
+    """Finds structures after statements for `units.ddl.reconcile`, and whether rows fit them."""
 
-    def __init__(self, trial: DdlTrial, storage: Storage, present: Present, shown: Shown | None = None) -> None:
+    def __init__(self, trial: DdlTrialTables, storage: Storage, present: Present, shown: Shown | None = None) -> None:
         """Keep what the trial needs: `present` reads structures of targets, `shown` that of a shard from its source.
 
         Without `shown` no source is asked now.

@@ -73,11 +73,10 @@ from unshard.errors.locks import ShardRowsUnknown
 from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import DeferredRowMissing, NoTargetTable, RowsContradict, ShardRowsNotDeleted
-from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
-from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.reconcile import name_columns, reconcile_structures
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import (

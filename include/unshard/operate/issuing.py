@@ -1,4 +1,4 @@
-"""Execute an operator's commands to DDL locks: `preview` shows the effects, `give` records the command.
+"""Issue an operator's commands to DDL locks: `preview` shows the effects, `give` records the command.
 
 Runs in the driver. The command line, the page and the DAG all use this module. A command only changes recorded state,
 in one transaction. The coordinator then acts on that state, in the same call or in its next one. So a recorded command
@@ -7,26 +7,16 @@ to that DDL, so that a repeated command does not apply to the shard's next DDL.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, counted
-from unshard.core.ddl.lockcommands import (
-    ACTIONS,
-    Cleared,
-    DropShard,
-    Force,
-    IssuedCommand,
-    LockCommand,
-    Replace,
-    Retry,
-    Skip,
-    recorded,
-)
+from unshard.core.ddl.lockcommands import Cleared, IssuedCommand
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
+from unshard.core.shown import listed, one_line
 from unshard.errors.join import UnlockOfJoined
 from unshard.errors.locks import (
     LockBegun,
@@ -37,23 +27,33 @@ from unshard.errors.locks import (
     NothingToReplace,
     NotInGroup,
 )
-from unshard.units.ddl import coordinate, waysout
-from unshard.units.ddl.lockstore import Store
+from unshard.operate.command import (
+    ACTIONS,
+    DropShard,
+    Force,
+    LockCommand,
+    Replace,
+    Retry,
+    Skip,
+    recorded,
+    shard_argument,
+)
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta
     from unshard.core.ddl.waysout import Conflict
+    from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
-
-SHOWN_SHARDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A command with the state that it applies to."""
 
-    meta: Store
+    meta: "Meta"
     lock: DdlLock
     view: LockFacts
     scene: Scene
@@ -64,7 +64,7 @@ class _Case:
 
     @property
     def conflict(self) -> "Conflict | None":
-        return waysout.conflict_of(self.scene, self.lock, self.scene.decide(self.lock))
+        return self.scene.conflict_of(self.lock, self.scene.decide(self.lock))
 
     def member(self, shard: Shard) -> ShardState:
         for state in self.members:
@@ -87,7 +87,7 @@ class _Prepared:
     do: Callable[[IssuedCommand], bool]
 
 
-def pinned(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> LockCommand:
+def pinned(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> LockCommand:
     """Return the command with the number of the shard's current DDL, if the command is about one shard's DDL.
 
     The shards are read unless `scene` has the lock.
@@ -98,7 +98,7 @@ def pinned(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> LockCo
     return command
 
 
-def preview(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> tuple[str, ...]:
+def preview(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> tuple[str, ...]:
     """Return the effects of a command, one sentence per line; raises a coded error if it cannot be carried out.
 
     The shards are read unless `scene` has the lock.
@@ -109,7 +109,7 @@ def preview(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> tuple
     return _prepared(case, command).lines
 
 
-def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason: str) -> Scene:
+def give(meta: "Meta", command: LockCommand, by: str | Cleared, via: str, reason: str) -> Scene:
     """Record a command and act on it, without executing DDL; return the scene after it.
 
     Idempotent: a repeated command, or a command to a resolved lock, changes nothing. A command that cannot be carried
@@ -122,7 +122,7 @@ def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason:
     return coordinate.observe(meta)
 
 
-def _case(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> _Case:
+def _case(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> _Case:
     lock, scene = find(meta, command.lock, scene, read_scene)  # also the shards of a resolved lock may be dropped
     return _Case(meta, lock, scene.facts(lock), scene)
 
@@ -167,7 +167,7 @@ def _force(case: _Case, owner: str | None) -> _Prepared:
     if same:
         lines.append("rows from before a DDL that is not executed keep what the executed one gave them")
     left = {entry.shard for entry in same}
-    if others := [shard for shard in _with_another(view) if shard not in left]:
+    if others := [shard for shard in view.others if shard not in left]:
         lines.append(f"{listed(others)} ran another DDL: the next lock is for that DDL")
     changes = tuple((entry, counted(entry, case.lock)) for entry in same)
     return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command, changes))
@@ -180,7 +180,7 @@ def _same_changes(case: _Case) -> list[QueueEntry]:
         return []
     from unshard.core.ddl.waysout import is_same_change  # brings the tokenizer
 
-    found = (state for state in conflict.members if state.shard in _with_another(case.view))
+    found = (state for state in conflict.members if state.shard in case.view.others)
     return [state.queue[0] for state in found if is_same_change(conflict, state)]
 
 
@@ -241,7 +241,7 @@ def _replace(case: _Case, statements: tuple[str, ...]) -> _Prepared:
         lines.append(
             f"the lock waits until {listed(view.missing)} reach the replaced DDL; unlock to execute without them"
         )
-    if others := _with_another(view):
+    if others := view.others:
         lines.append(
             f"{listed(others)} ran another DDL: the lock stays in conflict until they agree or you "
             "skip or replace their DDL, or unlock"
@@ -357,11 +357,6 @@ def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
     return named_as(entry, counted, schemas[entry.before], schemas[entry.after])
 
 
-def _with_another(view: LockFacts) -> list[Shard]:
-    """Return the shards in conflict at another DDL; the others have a pending skip of an earlier lock."""
-    return [shard for shard in view.conflicts if shard not in view.ready]
-
-
 def _texts(lock: DdlLock) -> tuple[str, ...]:
     return lock.replacement or lock.entry.replacement or (lock.entry.routed,)
 
@@ -373,12 +368,7 @@ def _executed_already(case: _Case) -> list[str]:
     return [f"already executed, and stays on the target: {one_line(text)}" for text in done]
 
 
-def shard_argument(shard: Shard) -> str:
-    """Return a shard as a command-line argument: `s1/shop_1.orders_3`."""
-    return f"{shard.source}/{shard.table}"
-
-
-def shard_named(meta: Store, lock_id: str, text: str, scene: Scene) -> Shard:
+def shard_named(meta: "Meta", lock_id: str, text: str, scene: Scene) -> Shard:
     """Return the shard of a lock's group that a command-line argument names; raises NotInGroup."""
     lock, scene = find(meta, lock_id, scene, read_scene)
     group = [state.shard for state in scene.shards if state.target == lock.target]
@@ -388,14 +378,21 @@ def shard_named(meta: Store, lock_id: str, text: str, scene: Scene) -> Shard:
     raise NotInGroup(lock_id, text, ", ".join(map(shard_argument, sorted(group))))
 
 
-def one_line(text: str) -> str:
-    """Return a statement without its line breaks."""
-    return " ".join(text.split())
+def carry_out(work: "Work", command: LockCommand, by: str, via: str, reason: str) -> Scene:
+    """Record a command, and execute the lock's DDL if it permits that; return the scene after it."""
+    scene = give(work.meta, command, by=by, via=via, reason=reason)
+    is_old = isinstance(command, Retry | Replace) and _is_reconciled(work, command.lock, scene)
+    if not isinstance(command, Force | Replace | Retry) or work.meta.pauses.get() is not None:
+        return scene
+    return coordinate.executed(work.meta, work.target, command.lock, coordinate.observe(work.meta) if is_old else scene)
 
 
-def listed(shards: Sequence[Shard]) -> str:
-    """Return the names of the shards; of many, only the first."""
-    if not shards:
-        return "-"
-    shown = ", ".join(map(str, shards[:SHOWN_SHARDS]))
-    return f"{shown} and {len(shards) - SHOWN_SHARDS} more" if len(shards) > SHOWN_SHARDS else shown
+def _is_reconciled(work: "Work", lock: str, scene: Scene) -> bool:
+    """Learn the unknown structures of the sources that are at the DDL; return whether one was learnt."""
+    from unshard.units.ddl.reconcile import reconcile_structures  # brings the servers and the tokenizer
+    from unshard.units.window.statementcontext import trial_of
+
+    is_new = False
+    for source in sorted({shard.source for shard in coordinate.facts_of(work.meta, lock, scene).ready}):
+        is_new = reconcile_structures(work.meta.structures, source, trial_of(work)) or is_new
+    return is_new

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from unshard.adapters.meta.commandrecords import CommandState
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import IssuedCommand, LockCommand, Replace, Skip
+from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.replacement import require_kind, split
 from unshard.core.ddl.statement import read
 from unshard.core.ddl.statementcommands import CommandKind, StatementPlace
 from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
+from unshard.core.shown import one_line
 from unshard.errors import UnshardError
 from unshard.errors.commands import (
     CommandAtNoStatement,
@@ -31,8 +32,9 @@ from unshard.errors.commands import (
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ReplacementRefused
 from unshard.errors.meta import NotInSync
-from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.lockcommands import one_line
+from unshard.operate import issuing
+from unshard.operate.command import LockCommand, Replace, Skip
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockFacts, Scene
 from unshard.units.window.sync import next_plan
 from unshard.units.work import Work
@@ -227,7 +229,7 @@ def _lock_commands(work: Work, scene: Scene, lock: LockFacts, source: str, asked
         at_it = state.shard in (*lock.ready, *lock.conflicts)
         if at_it and state.shard.source == source and state.queue and state.queue[0].reason:
             command = replace(_lock_command(lock, asked, state.queue[0].routed), shard=state.shard)
-            yield lockcommands.pinned(work.meta, command, scene)
+            yield issuing.pinned(work.meta, command, scene)
 
 
 def _lock_command(lock: LockFacts, asked: Asked, ddl: str) -> Skip | Replace:
@@ -242,14 +244,14 @@ def _lock_command(lock: LockFacts, asked: Asked, ddl: str) -> Skip | Replace:
 
 def _lock_step(work: Work, scene: Scene, lock: LockFacts, command: LockCommand) -> Step:
     def do(by: str, via: str, reason: str) -> bool:
-        after = lockcommands.give(work.meta, command, by, via, reason)
+        after = issuing.give(work.meta, command, by, via, reason)
         if isinstance(command, Replace) and work.meta.pauses.get() is None:
             coordinate.executed(work.meta, work.target, lock.id, after)
         return True
 
     message = lock.error or lock.reason
     first = f"lock {lock.id}: {one_line(lock.ddl)}" + (f" ({message})" if message else "")
-    return Step((first, *lockcommands.preview(work.meta, command, scene)), do)
+    return Step((first, *issuing.preview(work.meta, command, scene)), do)
 
 
 def listed_sources(work: Work, source: str | None, everywhere: bool) -> Sequence[str]:
