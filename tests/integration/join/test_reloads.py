@@ -14,10 +14,13 @@ from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.task.optimistic import accept_values, rules_of
+from unshard.units.task.status import status
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
+SLACK = 300
+"""A machine may be that slow, in seconds."""
 COLUMNS = "id DECIMAL(8,2) PRIMARY KEY, a INT, d DECIMAL(8,2) NOT NULL, UNIQUE KEY u (d)"
 
 
@@ -98,6 +101,32 @@ def test_a_unique_key_of_the_target_alone(task: JoinedTask) -> None:
     task.run()
     assert shown(task) == ()
     task.assert_union("t")
+
+
+def test_values_that_must_be_read_again_are_lag(task: JoinedTask) -> None:
+    assert lag(task) == 0
+    stuck(task)
+    hours = "accepted_at = accepted_at - INTERVAL 2 HOUR WHERE source"
+    task.target.run(*(f"UPDATE {task.meta_schema}.join_member SET {hours} = '{source}'" for source in task.sources))
+    assert 7200 <= lag(task) < 7200 + SLACK
+    run(task, FIRST, "UPDATE {} SET d = d + 100")
+    task.run()
+    assert lag(task) >= 7200, "rows that have changed since do not replace the reload"
+    order = IssuedCommand("accept-values", "operator", "test", "they are right")
+    accept_values(task.work(), Shard("s1", TableId(task.name, "t_11")), ["d"], order)
+    assert lag(task) == 0
+    run(task, FIRST, "ALTER TABLE {} MODIFY d DECIMAL(8,2) NOT NULL", "ALTER TABLE {} MODIFY d DECIMAL(8,1) NOT NULL")
+    task.run()
+    assert lag(task) > 0
+    run(task, FIRST, "ALTER TABLE {} DROP COLUMN d")
+    task.run()
+    assert lag(task) == 0, "a dropped column is not read again"
+
+
+def lag(task: JoinedTask) -> int:
+    first, second = status(task.work().task)
+    assert second.lag_seconds == 0 and first.lag_seconds is not None
+    return first.lag_seconds
 
 
 def test_values_that_an_operator_accepts(task: JoinedTask) -> None:

@@ -111,6 +111,42 @@ def test_a_row_that_its_shard_has_truncated_away_is_removed_as_the_command_says(
         task.assert_union("t")
 
 
+CI = "COLLATE utf8mb4_general_ci"
+GENERATED = (
+    f"id INT PRIMARY KEY, name VARCHAR(20) {CI}, a INT, n INT, f VARCHAR(20) AS (TRIM(name)) VIRTUAL,"
+    f" g VARCHAR(20) AS (LOWER(f)) VIRTUAL, h INT AS (n / 2) STORED, k VARCHAR(30) {CI} AS (CONCAT('x', name)) STORED,"
+    " UNIQUE KEY low (g), UNIQUE KEY half (a, h), UNIQUE KEY start (k(3))"
+)
+BY_GENERATED = [
+    ("(2, ' ALICE', 2, 2)", "name =  ALICE"),
+    ("(2, 'Bob', 1, 5)", "a = 1, n = 5"),
+    ("(2, 'ALTO', 2, 2)", "name = ALTO"),
+]
+
+
+@pytest.mark.on_tidb
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(("row", "key"), BY_GENERATED)
+def test_a_collision_on_a_generated_column_names_the_values_and_shards(servers, unique, tmp_path, row, key, at_once):
+    """A column reads another one, an odd n is rounded up, and the last key is a prefix."""
+    numbers = {("s1", "t"): (1, 2), ("s2", "t"): (3,)}
+    with living(unique, tmp_path, servers, ("t",), columns={"t": GENERATED}, numbers=numbers) as task:
+        insert = "INSERT INTO {}.{} (id, name, a, n) VALUES {}"
+        servers[0].run(insert.format(unique, "t_1", "(1, 'Alice', 1, 6), (9, NULL, NULL, 1), (8, NULL, NULL, 1)"))
+        if not at_once:
+            advance(task, "s1")
+        servers[0].run(insert.format(unique, "t_2", f"(7, 'Zoe', 7, 7), {row}"))
+        advance(task, "s1")
+        error = task.stopped()["s1", "t"]
+        assert isinstance(error, Collision)
+        found = (error.key, error.shard, error.owner)
+        assert found == (key, f"s1 {unique}.t_2", f"shard s1 {unique}.t_1")
+        servers[0].run(f"DELETE FROM {unique}.t_1 WHERE id = 1")
+        task.retry()
+        advance(task)
+        task.assert_settled()
+
+
 TWINS = [
     ("INSERT INTO t_2 VALUES (1, 'zz', 'b')", "id = 1"),
     ("INSERT INTO t_2 VALUES (2, 'abc', 'b')", "u = abc"),

@@ -194,11 +194,14 @@ def begin_at_the_end(work: Work, source: str, name: str) -> None:
 
 
 def test_windows_end_in_the_union(field):
-    for count in (60, 5, 60):
+    """The random changes may cancel each other out, so each round ends with rows that nothing changes after them."""
+    for number, count in enumerate((60, 5, 60), 1):
         field.change(count)
+        rows = f"SELECT {number * 100_000_000} + seq, 'new', 1, NOW(3) FROM mysql.seq_1_to_{count}"
+        field.run("s2", f"INSERT INTO item_1 (id, v, n, at) {rows}")
         reports = field.catch_up()
         assert reports
-        assert sum(report.rows_applied for report in reports) > count / 2
+        assert sum(report.rows_applied for report in reports) >= count
         field.compare()
 
 

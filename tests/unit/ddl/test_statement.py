@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unshard.core.ddl.events import view_of
 from unshard.core.ddl.statement import DdlKind, Dialect, Role, fingerprint, read, retarget
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
@@ -113,10 +114,46 @@ def test_read(sql: str, mode: int, kind: DdlKind, subjects: list[TableId]) -> No
     assert (kind is DdlKind.UNSUPPORTED) == bool(ddl.reason)
 
 
+OTHER_OBJECTS = [
+    "CREATE DEFINER=`root`@`%` AGGREGATE FUNCTION IF NOT EXISTS f (x INT) RETURNS INT BEGIN RETURN 1; END",
+    "CREATE OR REPLACE DEFINER = CURRENT_USER() AGGREGATE FUNCTION f (x INT) RETURNS INT RETURN 1",
+    "CREATE OR REPLACE AGGREGATE FUNCTION IF NOT EXISTS f RETURNS STRING SONAME 'f.so'",
+    "CREATE AGGREGATE FUNCTION f RETURNS REAL SONAME 'f.so'",
+    "CREATE /* a */ DEFINER /* b */ = /* c */ 'table' @ 'h' /* d */ PROCEDURE t () DROP TABLE t",
+    "CREATE DEFINER=root@db1.example.com TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 1",
+    "CREATE DEFINER=root@10.0.0.1 EVENT IF NOT EXISTS e ON SCHEDULE EVERY 1 DAY DO TRUNCATE TABLE t",
+    "CREATE DEFINER=CURRENT_ROLE PACKAGE BODY p AS PROCEDURE q AS BEGIN DROP TABLE t; END; END",
+    "CREATE OR REPLACE DEFINER=`a`@`b` PACKAGE IF NOT EXISTS p AS PROCEDURE q; END",
+    "/*!50003 CREATE*/ /*!50017 DEFINER=`a`@`b`*/ /*!50003 TRIGGER g AFTER DELETE ON t FOR EACH ROW BEGIN END */",
+    "CREATE ALGORITHM=MERGE DEFINER=`a`@`b` SQL SECURITY INVOKER VIEW v AS SELECT * FROM t",
+    "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW FOLLOWS h SET NEW.view = NEW.table",
+    "CREATE PROCEDURE p () SELECT view, 1 FROM t",
+    "ALTER DEFINER=`a`@`b` EVENT e RENAME TO f",
+    "ALTER FUNCTION f SQL SECURITY INVOKER COMMENT 'DROP TABLE t'",
+    "DROP FUNCTION /*!50000 IF EXISTS */ f",
+    "DROP PACKAGE BODY IF EXISTS p",
+    "DROP TRIGGER IF EXISTS x.t",
+    "CREATE FUNCTION f () RETURNS INT LANGUAGE JAVASCRIPT AS $$ // don't\n return `a` $$",
+    "CREATE DEFINER='event'@'%' PROCEDURE p () LANGUAGE JAVASCRIPT AS $js$ 'it $js$",
+    "CREATE LIBRARY IF NOT EXISTS l LANGUAGE JAVASCRIPT AS $$ \"it's $$",
+]
+
+
+@pytest.mark.parametrize("sql", OTHER_OBJECTS)
+def test_routines_and_other_objects_concern_no_table(sql: str) -> None:
+    ddl = read(sql, 0, "x")
+    assert (ddl.kind, ddl.tables) == (DdlKind.IGNORABLE, ())
+    assert bool(view_of(ddl, 0, "x")) == (" VIEW " in sql)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
         "INSERT INTO t VALUES (1)",
+        "CREATE DEFINER=`a`@`b` GIZMO function",
+        "CREATE TABLE event (a CHAR COMMENT 'open)",
+        "ALTER TABLE t ADD function INT COMMENT 'open",
+        "SET STATEMENT a=1 FOR ALTER TABLE t ADD event INT COMMENT 'open",
         "FROBNICATE TABLE t",
         "CREATE GIZMO x",
         "ALTER TABLE",

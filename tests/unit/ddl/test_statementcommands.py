@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.window.test_planning import T1, T2, at, ddl, effects, entry, holds, plan, rows, state
 from unshard.core.ddl.effects import Coordinated, Undecided
-from unshard.core.ddl.queue import OperatorDecision
+from unshard.core.ddl.queue import EntryState, OperatorDecision
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace, is_between
 from unshard.core.model import Location, TableId
 from unshard.core.window.plan import Plan
@@ -47,7 +47,7 @@ def test_a_command_applies_only_to_its_statement() -> None:
 @pytest.mark.parametrize(
     ("text", "structures", "makes"),
     [
-        ("odd t_1", [], []),
+        ("odd t_1", [""], []),
         ("odd-new t_9", [""], []),
         ("create t_9 A", ["A"], [False]),
         ("drop t_1", [None], []),
@@ -58,16 +58,19 @@ def test_what_is_left_of_a_skipped_statement(text: str, structures: list, makes:
     found = plan([ddl(0, text)], [state(T1)], orders=(order(CommandKind.SKIP, 0),), target_of=TARGET_OF)
     assert [change.structure for change in found.structures] == structures
     assert [change.makes_target for change in found.structures if change.joins and not change.is_mismatched] == makes
-    assert len(found.queued) == text.startswith("odd-new")
+    assert len(found.queued) == text.startswith("odd")
 
 
 TARGET_OF = {TableId("shop_1", f"t_{number}"): TableId("shop", "t") for number in (1, 2, 9)}.get
 
 
-def test_a_skip_after_an_unknown_structure_needs_an_operator() -> None:
-    found = made("alter t_1 B", order(CommandKind.SKIP, 1), structure="", queue=(entry(T1, 1, after=""),), last_seq=1)
+@pytest.mark.parametrize(("text", "is_asked"), [("odd t_1", True), ("alter t_1 B", False)])
+def test_rows_after_a_skipped_ddl_of_unknown_effect_wait_for_their_structure(text: str, is_asked: bool) -> None:
+    waits = {} if is_asked else {"structure": "", "queue": (entry(T1, 1, after=""),), "last_seq": 1}
+    found = made(text, order(CommandKind.SKIP, 1), **waits)
     (queued,) = found.queued
-    assert "is not known yet" in queued.reason and queued.after == ""
+    assert (queued.state, queued.verdict, queued.after) == (EntryState.RESOLVED, OperatorDecision.SKIP, "")
+    assert bool(queued.reason) == is_asked and holds(found)[-1] == ("seg-2", "t_1", "", queued.seq)
 
 
 @pytest.mark.parametrize(("text", "after"), [("alter t_1 B", "B"), ("odd t_1", "")])

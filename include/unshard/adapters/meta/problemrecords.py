@@ -46,6 +46,7 @@ COLLISION, ROW_ERROR, DEFERRED_ROW, DELETED_SHARD, RELOAD = (
     tables.column_reload,
 )
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
+MEMBER = tables.join_member
 NO_LOCK = ""
 SHOWN = 20
 
@@ -275,6 +276,7 @@ class MissingChanges(Records):
                     oldest(ROW_ERROR.c.first_at, **is_open),
                     oldest(DEFERRED_ROW.c.since),
                     oldest(RELOAD.c.began_at, state=ReloadState.READING),
+                    _oldest_due(db, source),
                 ),
             )
 
@@ -323,6 +325,21 @@ def _counts(db: TaskReader, table: Any, **values: Any) -> dict[str, int]:
 def _oldest(db: TaskReader, source: str, column: Any, *where: Any, **values: Any) -> float | None:
     found = db.value(column.table, func.min(column), *where, source=source, **values)
     return found.timestamp() if isinstance(found, datetime) else found
+
+
+def _oldest_due(db: TaskReader, source: str) -> float | None:
+    """Return when the oldest DDL was accepted after which columns must be read again and are not yet.
+
+    Only the newest state of a shard says which columns; a column that the shard has dropped since is not read.
+    """
+    found: dict[tuple[str, str], AnyRow] = {}
+    for row in db.select(MEMBER, source=source, order=MEMBER.c.seq):
+        found[row.shard_schema, row.shard_table] = row
+    return _least(*(row.accepted_at.timestamp() for row in found.values() if _is_due(row)))
+
+
+def _is_due(row: AnyRow) -> bool:
+    return bool({column for column, *_ in json.loads(row.reloads)} & {*json.loads(row.ids).values()})
 
 
 def _least(*times: float | None) -> float | None:

@@ -334,7 +334,8 @@ def _move_shards(db: TaskWriter, plan: Plan) -> None:
     for change in plan.structures:
         record_change(db, change, plan.number)
     for entry in plan.queued:
-        db.insert(SHARD_DDL, {**entry_columns(entry), "window": plan.number, "seen_at": tables.NOW})
+        skipped = {"outcome": "skipped", "resolved_at": tables.NOW} if entry.state is EntryState.RESOLVED else {}
+        db.insert(SHARD_DDL, {**entry_columns(entry), "window": plan.number, "seen_at": tables.NOW, **skipped})
         db.update(SHARD, {"last_seq": entry.seq}, **shard_columns(entry.shard))
     for change in plan.structures:
         add_skips_of_new_shard(db, change)

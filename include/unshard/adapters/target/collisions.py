@@ -16,7 +16,7 @@ from unshard.adapters.target.changes import Lines, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.sending.load import load_rendered
-from unshard.core.model import Shard
+from unshard.core.model import Column, Shard
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.structures.uniquekeys import UniqueKey, alike, conditions
@@ -103,7 +103,7 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
     """
     found = [*_taken(connection, writes)]
     if len(found) < min(loaded.skipped, NAMED_AT_ONCE):
-        found = [*found, *_shared_keys(writes)][:NAMED_AT_ONCE]
+        found = [*found, *_shared_keys(connection, writes)][:NAMED_AT_ONCE]
     if not found:
         return ()
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
@@ -173,32 +173,44 @@ def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[Values
     """Return the SQL condition that a row has one of these values of a unique key."""
     by_name = {column.name: column for column in destination.columns}
     columns = [by_name[name] for name in key.needed]
-    if not any(key.lengths) and not key.expressions:
+    if not any(key.lengths) and not key.computed:
         return any_of(columns, keys)
     return " OR ".join(f"({' AND '.join(conditions(key, columns, values))})" for values in keys)
 
 
-def _shared_keys(writes: Writes) -> Iterator[Clash]:
-    """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation.
-
-    Only the server knows which values of expressions are equal.
-    """
-    for key in (each for each in writes.unique if not each.expressions):
-        owners: dict[tuple[str | bytes, ...], Shard] = {}
+def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
+    """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
+    for key in (each for each in writes.unique if not each.has_array):
+        owners: dict[tuple[str | bytes | None, ...], Shard] = {}
         for each in writes.lines:
-            if not set(key.columns) <= {column.name for column in each.destination.columns}:
-                continue
             by_name = {column.name: column for column in each.destination.columns}
-            columns = [by_name[name] for name in key.columns]
+            if not set(key.needed) <= by_name.keys():
+                continue
+            columns = [by_name[name] for name in key.needed]
             for start in range(0, len(each.lines), KEYS_PER_QUERY):
-                for row, values in keyed_rows(each.destination, key, each.lines, start):
-                    parts = zip(columns, values, key.lengths, strict=True)
-                    name = tuple(alike(column, value or b"", length) for column, value, length in parts)
-                    owner = owners.setdefault(name, each.shards[row])
+                keyed = [*keyed_rows(each.destination, key, each.lines, start)]
+                for (row, values), computed in zip(keyed, _computed(connection, key, columns, keyed), strict=True):
+                    parts = zip(columns, values, key.lengths, strict=False)
+                    name = (*(alike(column, value or b"", length) for column, value, length in parts), *computed)
+                    owner = owners.setdefault(name, each.shards[row]) if None not in computed else each.shards[row]
                     if owner != each.shards[row]:
-                        shown = _shown(each.destination, key.columns, each.lines[row].as_py())
+                        shown = _shown(each.destination, key.needed, each.lines[row].as_py())
                         condition = condition_of(each.destination, key, [values])
                         yield Clash(writes.table, shown, condition, each.shards[row], owner)
+
+
+def _computed(
+    connection: Connection, key: UniqueKey, columns: Sequence[Column], keyed: Keyed
+) -> Sequence[tuple[str | bytes | None, ...]]:
+    """Return the parts of a key that only the server can compute: equal if they are equal but for their case."""
+    if not key.computed or not keyed:
+        return [()] * len(keyed)
+    folds = ["LOWER" if is_folded else "" for _, _, is_folded in key.computed]
+    rows = (zip(folds, key.values(columns, values), strict=True) for _, values in keyed)
+    shown = (", ".join(f"{fold}(CAST({value} AS CHAR))" for fold, (_, value) in row) for row in rows)
+    selects = " UNION ALL ".join(f"SELECT {number}, {row}" for number, row in enumerate(shown))
+    found: Sequence[tuple[str | bytes | None, ...]] = mysql.query(connection, selects)
+    return [row[1:] for row in sorted(found, key=lambda row: int(row[0] or 0))]
 
 
 def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> str:

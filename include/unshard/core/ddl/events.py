@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
+from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs, object_kind
 from unshard.core.ddl.statement import Ddl, DdlKind
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.filters import Event
@@ -94,11 +94,13 @@ def parts_of(ddl: Ddl, sql_mode: int, change: StructureChange = UNKNOWN_CHANGE) 
 def view_of(ddl: Ddl, sql_mode: int, schema: str) -> tuple[TableId, Event] | None:
     """Return the view that a statement creates, changes or drops."""
     text, tokens = tokenize(ddl.text, sql_mode, MARIADB)
-    found = [position for position, token in enumerate(tokens[:20]) if token.word == "VIEW"]
-    if ddl.kind is not DdlKind.IGNORABLE or not found or tokens[0].word not in ("CREATE", "ALTER", "DROP"):
-        return None
     cursor = TokenCursor(text, tokens, schema)
-    cursor.position = found[0] + 1
+    if ddl.kind is not DdlKind.IGNORABLE or not cursor.eat_any("CREATE", "ALTER", "DROP"):
+        return None
+    cursor.eat("OR", "REPLACE")
+    if object_kind(cursor) != "VIEW":
+        return None
+    cursor.position += 1
     cursor.eat("IF", "NOT", "EXISTS") or cursor.eat("IF", "EXISTS")
     first = cursor.name().name
     table = TableId(first, cursor.name().name) if cursor.eat(".") else TableId(schema, first)

@@ -7,6 +7,7 @@ is unreadable, and a specification whose first words are in no list makes the AL
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
@@ -14,11 +15,11 @@ from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.sql.words import (
     FOLLOWED,
     NOT_FOLLOWED,
+    OBJECT_ATTRIBUTES,
     OTHER_OBJECTS,
     OTHER_VERBS,
     ROWS_VERBS,
     TABLE_OPTIONS,
-    VIEW_ATTRIBUTES,
 )
 from unshard.core.structures.constraintnames import constraint_names, made_end
 from unshard.core.structures.engines import STORAGE
@@ -286,7 +287,6 @@ def _create(cursor: TokenCursor) -> Ddl:
         return _index(cursor)
     if cursor.eat_any("DATABASE", "SCHEMA"):
         return replace(_database(cursor, DdlKind.CREATE_DATABASE), or_replace=or_replace)
-    cursor.eat("AGGREGATE")
     return _other_object(cursor)
 
 
@@ -323,9 +323,7 @@ def _is_sequence(cursor: TokenCursor) -> bool:
 def _reason_of_query(cursor: TokenCursor) -> str:
     """Return why the text does not list all columns, empty if it does; SELECT in parentheses is an expression."""
     depth, outside, is_query = 0, [], False
-    for token, follower in zip(
-        cursor.tokens[cursor.position :], (*cursor.tokens[cursor.position + 1 :], None), strict=True
-    ):
+    for token, follower in zip_longest(cursor.tokens[cursor.position :], cursor.tokens[cursor.position + 1 :]):
         is_query |= depth == 0 and token.word == "(" and follower is not None and follower.word in ("SELECT", "(")
         depth += (token.word == "(") - (token.word == ")")
         outside += [token.word] if depth == 0 else []
@@ -398,25 +396,40 @@ def _database(cursor: TokenCursor, kind: DdlKind) -> Ddl:
 def _other_object(cursor: TokenCursor) -> Ddl:
     """Accept views, triggers, routines, accounts and similar objects, with the attributes that precede the kind."""
     start = cursor.position
-    while not cursor.ends() and cursor.peek() not in OTHER_OBJECTS:
-        if not _eat_attribute(cursor):
-            cursor.position = start
-            raise cursor.unreadable("the kind of object is unknown")
+    if not object_kind(cursor) and not cursor.ends():
+        cursor.position = start
+        raise cursor.unreadable("the kind of object is unknown")
     return Ddl(DdlKind.IGNORABLE, cursor.text)
 
 
+def object_kind(cursor: TokenCursor) -> str:
+    """Move to the kind of an object that is no table, past the attributes before it; empty if none comes next."""
+    while not cursor.ends() and cursor.peek() not in OTHER_OBJECTS:
+        if not _eat_attribute(cursor):
+            return ""
+    return cursor.peek()
+
+
 def _eat_attribute(cursor: TokenCursor) -> bool:
-    """Move past DEFINER = …, ALGORITHM = …, SQL SECURITY …, or the kind of a view."""
+    """Move past DEFINER = …, ALGORITHM = …, SQL SECURITY …, or a word that belongs to the kind of object."""
     if cursor.eat("DEFINER", "="):
-        cursor.position += 1
-        if cursor.eat("@"):
-            cursor.position += 1
-        cursor.eat("(", ")")
+        _eat_account(cursor)
         return True
     if cursor.eat("ALGORITHM", "=") or cursor.eat("SQL", "SECURITY"):
         cursor.position += 1
         return True
-    return cursor.eat_any(*VIEW_ATTRIBUTES)
+    return cursor.eat_any(*OBJECT_ATTRIBUTES)
+
+
+def _eat_account(cursor: TokenCursor) -> None:
+    """Move past an account or role: `u`@`h`, u@db1.example.com, CURRENT_USER()."""
+    cursor.position += 1
+    cursor.eat("(", ")")
+    if cursor.eat("@"):
+        cursor.position += 1
+        # A host name without quotes contains dots and no blanks.
+        while not cursor.ends() and cursor.tokens[cursor.position].start == cursor.tokens[cursor.position - 1].end:
+            cursor.position += 1
 
 
 VERBS: Mapping[str, Callable[[TokenCursor], Ddl]] = {

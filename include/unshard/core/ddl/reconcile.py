@@ -5,8 +5,11 @@ itself. `settled` goes through a shard's queue from the first unknown structure 
 
 | the DDL; the structure before it is known       | the structure after it                                   |
 |-------------------------------------------------|----------------------------------------------------------|
-| an operator skips it                            | equals the structure before it, or is that of the source |
-|                                                 | if an operator has given the target that one by hand     |
+| an operator skips it                            | is that of the source if the target has it, for instance |
+|                                                 | by hand; else it equals the structure before it, and if  |
+|                                                 | the source shows other columns, the operator is asked    |
+|                                                 | again; if a later statement of the shard hides what the  |
+|                                                 | source had, only the shard's rows can contradict it      |
 | an operator replaces it                         | is the result of the statements on the structure before; |
 |                                                 | CREATE TABLE states it                                   |
 | it has a reason and no decision                 | stays unknown, and everything after it                   |

@@ -17,34 +17,59 @@ are replaced. The effect on columns is not read from the text either; unshard tr
 A statement of no kind raises DdlUnreadable: unshard never skips a statement because it does not understand it.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 
 from unshard.core.ddl.grammar import parse
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
-from unshard.core.sql.words import RESERVED
+from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, expand_comments, tokenize
+from unshard.core.sql.words import OTHER_OBJECTS, RESERVED
 from unshard.core.structures.constraintnames import edited
 from unshard.core.structures.storageclauses import NOTHING, without_storage
+from unshard.errors.ddl import DdlUnreadable
 
 __all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "fingerprint", "read", "retarget"]
 
 COLUMN_IS_OPTIONAL = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "MODIFY"})
+OBJECT = re.compile(rf"\b(?:{'|'.join(sorted(OTHER_OBJECTS))})\b", re.IGNORECASE)
+MOST_KINDS = 20
+"""So many such words are looked at; the head of a statement has a few."""
 PLAIN_NAME = re.compile(r"[0-9A-Za-z$_\u0080-\uffff]*[A-Za-z$_\u0080-\uffff][0-9A-Za-z$_\u0080-\uffff]*")
 
 
 def read(text: str, sql_mode: int, default_schema: str, dialect: Dialect = MARIADB) -> Ddl:
     """Parse one statement as the server that ran it did; raises DdlUnreadable."""
-    plain, tokens = tokenize(text, sql_mode, dialect)
+    try:
+        plain, tokens = tokenize(text, sql_mode, dialect)
+    except DdlUnreadable:
+        if head := _head_of_routine(text, sql_mode, dialect):
+            return Ddl(DdlKind.IGNORABLE, head)
+        raise
     if begin := _after_set_statement(tokens):
         plain, tokens = tokenize(plain[begin:], sql_mode, dialect)
     rest, left_out = without_storage(plain, tokens)
     if left_out:
         plain, tokens = tokenize(rest, sql_mode, dialect)
     return replace(parse(plain, tokens, default_schema), left_out=left_out)
+
+
+def _head_of_routine(text: str, sql_mode: int, dialect: Dialect) -> str:
+    """Return the text up to the kind of object if that is no table; else empty.
+
+    The body of a routine may be in another language, which cannot be split into tokens.
+    """
+    plain = expand_comments(text, sql_mode, dialect)
+    for found in islice(OBJECT.finditer(plain), MOST_KINDS):
+        with contextlib.suppress(DdlUnreadable):
+            head, tokens = tokenize(plain[: found.end()], sql_mode, dialect)
+            is_object = tokens[0].word in ("ALTER", "CREATE") and parse(head, tokens, "").kind is DdlKind.IGNORABLE
+            return head if is_object else ""
+    return ""
 
 
 def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:

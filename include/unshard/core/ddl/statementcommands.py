@@ -2,7 +2,8 @@
 
 | command | the statement                                    | its shard's structure after it                    |
 |---------|--------------------------------------------------|---------------------------------------------------|
-| skip    | is not executed; no other shard is waited for    | its effect; if unknown, the structure before it   |
+| skip    | is not executed; no other shard is waited for    | its effect; if unknown, as after `unshard skip`   |
+|         |                                                  | (core.ddl.reconcile)                              |
 | replace | is treated as the given ones, on which its group | its effect; if unknown, that of the given ones    |
 |         | must agree                                       |                                                   |
 | inject  | is treated as the given ones followed by itself  | as for replace                                    |
@@ -37,8 +38,6 @@ from unshard.core.relay.gtidset import contains, last_of_domains
 from unshard.core.relay.segment import Segment
 from unshard.errors.commands import CommandAtNoStatement, CommandUnfit, HistoryUnknown
 from unshard.errors.locks import ReplacementRefused
-
-UNKNOWN = "a command skips it, and the structure of the shard before it is not known yet"
 
 
 class CommandKind(StrEnum):
@@ -127,13 +126,11 @@ def skipped(effects: Iterable[Effect | ShardlessEffect]) -> tuple[Effect | Shard
 def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
     found = effect
     match effect:
-        case Undecided(is_new=True):
-            pass
-        case Coordinated() | Undecided() if effect.after:
+        case Coordinated() | Undecided(is_new=False) if effect.after:
             found = Follows(effect.table, effect.after)
-        case Coordinated():
-            found = Undecided(effect.table, UNKNOWN, effect.routed, effect.fingerprint)
-        case Undecided() | Truncates():
+        case Coordinated() | Undecided():
+            pass  # core.window.shardchanges queues it as resolved, so that its effect is found as for `unshard skip`
+        case Truncates():
             found = Ignored(effect.table)
         case Joins():
             found = replace(effect, makes_target=False)

@@ -58,8 +58,11 @@ def walked_columns(schema: TableSchema) -> tuple[Column, ...]:
 
 def _implies(schema: TableSchema, own: UniqueKey, target: TableSchema, wanted: UniqueKey) -> bool:
     """Whether rows that differ in a unique key of a shard also differ in a unique key of the target."""
-    if not {*own.expressions} <= {*wanted.expressions} or not all(
-        _compares_alike(schema.column(name), target.column(name)) for name in own.read
+    if (
+        own.generated
+        or wanted.generated
+        or not {*own.expressions} <= {*wanted.expressions}
+        or not all(_compares_alike(schema.column(name), target.column(name)) for name in own.read)
     ):
         return False
     lengths = {name.lower(): length for name, length in zip(wanted.columns, wanted.lengths, strict=True)}

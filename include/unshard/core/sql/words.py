@@ -26,8 +26,8 @@ OTHER_VERBS = words_of("""
 """)
 """Verbs of statements that change neither rows nor structure of any table."""
 
-VIEW_ATTRIBUTES = words_of("DUALITY JSON RELATIONAL")
-"""Words that may precede VIEW."""
+OBJECT_ATTRIBUTES = words_of("AGGREGATE DUALITY JSON RELATIONAL")
+"""Words that may precede FUNCTION and VIEW."""
 
 ROWS_VERBS = words_of("""
     CALL DELETE DO INSERT LOAD REPLACE SELECT UPDATE WITH

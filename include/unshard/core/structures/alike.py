@@ -7,6 +7,7 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.charsets import canonical
@@ -26,6 +27,13 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     if _lower(first.key) != _lower(other.key):
         found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
     return tuple(found)
+
+
+def order_differences(before: TableSchema, after: TableSchema) -> str:
+    """Return the first column in which two structures of a shard differ; empty: rows of both are read alike."""
+    pairs = zip_longest(*([f"{c.name.lower()} {_described(c)}" for c in schema.columns] for schema in (before, after)))
+    different = ((number, one, other) for number, (one, other) in enumerate(pairs, 1) if one != other)
+    return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
 
 
 def has_all_of(target: TableSchema, shard: TableSchema) -> bool:

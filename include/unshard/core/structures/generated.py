@@ -47,12 +47,31 @@ def expressions(create_sql: str) -> Mapping[str, Expression]:
     return {name: expression for name, expression in found.items() if expression is not None}
 
 
-def _expression(column: Sequence[Token]) -> Expression | None:
+@lru_cache(256)
+def generation(create_sql: str) -> Mapping[str, str]:
+    """Return the SQL of each generated column as the server prints it, in parentheses, by the name in lower case."""
+    if not create_sql:
+        return {}
+    text, tokens = tokenize(create_sql, 0, MARIADB)
+    found = dict[str, str]()
+    for _, item in items(tokens):
+        start = _start(item) if item[0].kind is TokenKind.QUOTED else None
+        if start is not None:
+            found[item[0].name.lower()] = text[item[start].start : item[_closing(item, start)].end]
+    return found
+
+
+def _start(column: Sequence[Token]) -> int | None:
+    """Return the position of the parenthesis that begins the expression of a column; None without one."""
     words = [token.word for token in column]
-    start = next((place for place, pair in enumerate(pairwise(words)) if pair == ("AS", "(")), None)
+    return next((place + 1 for place, pair in enumerate(pairwise(words)) if pair == ("AS", "(")), None)
+
+
+def _expression(column: Sequence[Token]) -> Expression | None:
+    start = _start(column)
     if start is None:
         return None
-    body = _bare(column[start + 1 : _closing(column, start + 1) + 1])
+    body = _bare(column[start : _closing(column, start) + 1])
     names = frozenset(token.name.lower() for token in body if token.kind is TokenKind.QUOTED)
     return Expression(" ".join(map(_word, body)), names)
 

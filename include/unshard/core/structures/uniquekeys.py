@@ -2,13 +2,14 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.sql import charsets
-from unshard.core.sql.literals import TEXTS, literal
+from unshard.core.sql.literals import INTEGERS, TEXTS, literal
 from unshard.core.sql.quoting import identifier, quoted_names, replace_names
+from unshard.core.structures.generated import generation
 from unshard.core.structures.indexparts import index_parts
 
 _ARRAY = re.compile(r"\(?cast\((.*) as .+ array\)\)?", re.IGNORECASE | re.DOTALL)
@@ -24,14 +25,34 @@ class UniqueKey:
     lengths: tuple[int | None, ...]
     """Their prefix lengths in characters or bytes; None: the whole value."""
     expressions: tuple[str, ...] = ()
-    """The other parts."""
+    """The parts that are expressions."""
     read: tuple[str, ...] = ()
-    """The columns that only the expressions name."""
+    """The columns that only expressions and generated columns name."""
+    generated: tuple[tuple[str, str, bool], ...] = ()
+    """The parts that are generated columns: SQL of the part, that of its value from the columns that shards fill, and
+    whether case does not count in it.
+    """
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The columns whose values decide whether two rows collide."""
         return self.columns + self.read
+
+    @property
+    def computed(self) -> tuple[tuple[str, str, bool], ...]:
+        """The parts that the server computes, as in `generated`; the collation of an expression is not known."""
+        return (*((text, text, False) for text in self.expressions), *self.generated)
+
+    @property
+    def has_array(self) -> bool:
+        """Whether it is a multi-valued index: a row has several values."""
+        return any(_ARRAY.fullmatch(text) for text in self.expressions)
+
+    def values(self, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[tuple[str, str]]:
+        """Yield the SQL of each computed part, and that of its value for these values of `needed`."""
+        literals = {column.name.lower(): literal(column, value) for column, value in zip(columns, values, strict=True)}
+        for part, value, _ in self.computed:
+            yield part, replace_names(value, lambda name: literals[name.lower()])
 
 
 def unique_keys(schema: TableSchema) -> tuple[UniqueKey, ...]:
@@ -41,14 +62,11 @@ def unique_keys(schema: TableSchema) -> tuple[UniqueKey, ...]:
 
 def conditions(key: UniqueKey, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[str]:
     """Yield the conditions for rows that collide with these values of `key.needed`."""
-    literals = {column.name.lower(): literal(column, value) for column, value in zip(columns, values, strict=True)}
     for column, value, length in zip(columns, values, key.lengths, strict=False):
         yield equals(column, value, length)
-    for expression in key.expressions:
-        array = _ARRAY.fullmatch(expression)
-        own = array[1] if array else expression
-        other = replace_names(own, lambda name: literals[name.lower()])
-        yield f"JSON_OVERLAPS({own}, {other})" if array else f"{own} = {other}"
+    for own, other in key.values(columns, values):
+        both = _ARRAY.fullmatch(own), _ARRAY.fullmatch(other)
+        yield f"JSON_OVERLAPS({both[0][1]}, {both[1][1]})" if both[0] and both[1] else f"{own} = {other}"
 
 
 def equals(column: Column, value: bytes | None, length: int | None) -> str:
@@ -76,7 +94,37 @@ def alike(column: Column, value: bytes, length: int | None) -> str | bytes:
 def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
     parts = index_parts(schema.create_sql, index.name) if index.prefixed else ()
     lengths, expressions = {part.text: part.length for part in parts}, [p.text for p in parts if p.is_expression]
-    columns = tuple(name for name in index.columns if name not in expressions)
-    named = {name.lower() for text in expressions for name in quoted_names(text)}
+    plain = [name for name in index.columns if name not in expressions]
+    found = generation(schema.create_sql)
+    made = {name: found[name] for c in schema.columns if c.is_generated and (name := c.name.lower()) in found}
+    columns = tuple(name for name in plain if name.lower() not in made)
+    generated = tuple(
+        _generated(schema.column(name), made, lengths.get(name)) for name in plain if name.lower() in made
+    )
+    expressions = [_by_filled(text, made) for text in expressions]
+    named = {
+        name.lower() for text in (*expressions, *(value for _, value, _ in generated)) for name in quoted_names(text)
+    }
     read = (column.name for column in schema.columns if column.name.lower() in named and column.name not in columns)
-    return UniqueKey(columns, tuple(map(lengths.get, columns)), tuple(expressions), tuple(read))
+    return UniqueKey(columns, tuple(map(lengths.get, columns)), tuple(expressions), tuple(read), generated)
+
+
+def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str, bool]:
+    """Return a part that is a generated column."""
+    value = _by_filled(made[column.name.lower()], made)
+    kind = "SIGNED" if column.data_type in INTEGERS and not column.is_unsigned else "UNSIGNED"
+    if column.data_type in INTEGERS:
+        value = f"CAST({value} AS {kind})"
+    elif column.data_type in ("decimal", "date", "datetime", "time"):
+        value = f"CAST({value} AS {column.column_type.split(' ')[0]})"
+    is_folded = column.data_type in TEXTS and not (column.collation or "").endswith("bin")
+    if length is not None:
+        return f"LEFT({identifier(column.name)}, {length})", f"LEFT({value}, {length})", is_folded
+    return identifier(column.name), value, is_folded
+
+
+def _by_filled(text: str, made: Mapping[str, str]) -> str:
+    """Return an expression with the expressions of the generated columns that it names in their place."""
+    return replace_names(
+        text, lambda name: _by_filled(made[name.lower()], made) if name.lower() in made else identifier(name)
+    )

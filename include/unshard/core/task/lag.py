@@ -7,6 +7,7 @@
 | a DDL in the queue of a shard               | the oldest such statement                                           |
 | held rows                                   | the first event of their part of the binlog                         |
 | diverted and deferred rows, reloaded values | their first entry in the meta tables                                |
+| values that must be read again (optimistic) | the acceptance of the shard's last DDL                              |
 
 If a source does not answer, the other changes give the least value. A lag of less than a second is 1 s.
 """
@@ -47,7 +48,7 @@ class Waiting:
     ddl: float | None = None
     held: float | None = None
     rows: float | None = None
-    """When the oldest diverted or deferred row, or an unfinished reload of columns, was recorded."""
+    """When the oldest diverted or deferred row, or a reload of columns that is due or unfinished, was recorded."""
 
 
 NOTHING_WAITS = Waiting()
@@ -64,7 +65,7 @@ class OldestMissing:
     ddl: float | None = None
     held: float | None = None
     rows: float | None = None
-    """Diverted and deferred rows, and columns that are reloaded."""
+    """Diverted and deferred rows, and columns that are reloaded or must be."""
 
 
 def lag_of(missing: OldestMissing) -> Lag:

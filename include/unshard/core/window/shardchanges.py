@@ -26,7 +26,7 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.onetoone import is_only, whole_entry
 from unshard.core.ddl.online import Online, OnlineTables
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
 from unshard.core.ddl.shardgroup import matching_shard
@@ -289,7 +289,10 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: StatementSite)
         effect.after,
         reason=effect.reason if isinstance(effect, Undecided) else "",
     )
-    if site.command is not None and site.command.kind is not CommandKind.SKIP:
+    if site.command is not None and site.command.kind is CommandKind.SKIP:
+        # Its rows are held in this window; the next one begins with their structure.
+        entry = replace(entry, state=EntryState.RESOLVED, verdict=OperatorDecision.SKIP)
+    elif site.command is not None:
         group = [other.shard.table for other in (*walk.shards.values(), *walk.peers) if other.target == site.target]
         entry = counted(site.command, entry, group)
     change = StructureChange(site.shard, site.target, site.location, effect.after)

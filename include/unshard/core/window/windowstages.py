@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from unshard.core.ddl.lockstages import named, one_line
-from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import amount, size
 from unshard.core.stages import Detail, Stage
@@ -274,6 +274,8 @@ def _queued(plan: Plan, around: Surroundings) -> Iterator[Detail]:
         is_for = lock is not None and lock.fingerprint == entry.fingerprint
         why = f": {one_line(entry.reason)}" if entry.reason else ""
         group = f"lock {lock.id} is for it" if lock and is_for else "the group must agree before the target gets it"
+        if entry.state is EntryState.RESOLVED:
+            group = "a command skips it, and its effect on the shard is not known yet"
         if entry.is_alone:
             group = "it concerns this shard only"
         if entry.whole is not WholeChange.NONE:

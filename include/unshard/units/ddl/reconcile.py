@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown)
-"""Errors about an operator's statement, which is read here for the first time; other errors are server trouble."""
+NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown, DecisionMisfits)
+"""Errors about an operator's decision, which is tried here for the first time; other errors are server trouble."""
 
 
 def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfStatements") -> bool:
@@ -104,21 +104,21 @@ class _Asked:
         if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and schema is not None:
             if not self._trial.asks_source:
                 return None
-            schema = self._rebuilt(record, schema) or schema
+            return self._trial.skipped(record, schema) if self._may_be_shown(record, schema) else schema
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
             schema = self._trial.after(None if is_create else schema, text, record)
         return self._shown(record) if schema is None else schema
 
     def _rebuilt(self, record: Record, before: TableSchema | None) -> TableSchema | None:
-        """Return the structure after a DDL that the target refuses, if an operator has given it to the target by hand.
-
-        It must be the newest DDL of the shard, and all columns must have their own names.
-        """
-        is_newest = all(one.entry.seq <= record.entry.seq for one in self._shard.records)
-        if before is None or own_names(before) or record.entry.is_alone or not is_newest:
+        """Return the structure after a DDL that the target refuses, if an operator has changed the target by hand."""
+        if before is None or record.entry.is_alone or not self._may_be_shown(record, before):
             return None
         return self._trial.rebuilt(record)
+
+    def _may_be_shown(self, record: Record, before: TableSchema) -> bool:
+        """Whether the source may show the structure: no later DDL is known, and all columns have their own names."""
+        return not own_names(before) and all(one.entry.seq <= record.entry.seq for one in self._shard.records)
 
     def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""

@@ -3,6 +3,7 @@
 Runs in the driver.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,9 +15,10 @@ from unshard.core.ddl.reconcile import UNKNOWABLE, Record
 from unshard.core.ddl.statement import Ddl, DdlKind, read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.structures.alike import has_all_of
+from unshard.core.structures.alike import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
+from unshard.errors.locks import DecisionMisfits
 
 STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 
@@ -49,17 +51,43 @@ class TrialOfStatements:
 
     def rebuilt(self, record: Record) -> TableSchema | None:
         """Return the structure that the source shows, if the target has it too and takes such a table; else None."""
-        entry = record.entry
-        present = self._present({entry.target}).get(entry.target)
+        found = self._shown_now(record)
+        return found if found and self._has(record, found) and self._made(record, found) else None
+
+    def skipped(self, record: Record, before: TableSchema) -> TableSchema:
+        """Return the structure after a DDL that is skipped; raises DecisionMisfits if its columns are known to differ.
+
+        Both structures are compared as the target prints them, if it takes both.
+        """
+        found = self._shown_now(record)
+        if found is None:
+            return before
+        after, made = self._made(record, found), self._made(record, before)
+        if after and self._has(record, found):
+            return found
+        if changes := order_differences(made, after) if made and after else order_differences(before, found):
+            raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
+        return before
+
+    def _shown_now(self, record: Record) -> TableSchema | None:
+        """Return the structure that the source shows if it is certain."""
         try:
-            found = self.shown(record) if present else None
-            if present is None or found is None or not has_all_of(present, found):
-                return None
-            statement = replace(entry.statement, text=create_text(found.create_sql, entry.shard.table))
-            self._trial.effect(None, statement, entry.shard.table, entry.target)
+            return self.shown(record)
         except (StructureNotShown, *UNKNOWABLE):
             return None
-        return found
+
+    def _has(self, record: Record, found: TableSchema) -> bool:
+        """Whether the target has all of a structure."""
+        present = self._present({record.entry.target}).get(record.entry.target)
+        return present is not None and has_all_of(present, found)
+
+    def _made(self, record: Record, structure: TableSchema) -> TableSchema | None:
+        """Return the structure as the target makes it; None if it refuses."""
+        entry = record.entry
+        statement = replace(entry.statement, text=create_text(structure.create_sql, entry.shard.table))
+        with contextlib.suppress(*UNKNOWABLE):
+            return self._trial.effect(None, statement, entry.shard.table, entry.target)
+        return None
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
         """Return the structure after a statement; only a statement that changes a structure is tried on the target."""
