@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
-from unshard.core.rows import waysout
+from unshard.core.ddl import waysout
 
 Counts = tuple[int, int]
-"""The readings of the scene (units.ddl.scene), and the simulations (core.rows.waysout)."""
+"""The readings of the scene (units.ddl.scene), and the simulations (core.ddl.waysout)."""
 
 
 def counted(action: Callable[[], object]) -> Counts:

@@ -1,4 +1,4 @@
-"""Compaction change by change (core.rows.compaction): the reference for the vectors of units.rows.changes."""
+"""Compaction change by change (core.rows.compaction): the reference for the vectors of units.rows.batchruns."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ from unshard.operate.command import Force
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.relay import pull
-from unshard.units.task.joins import follow_joins
+from unshard.units.task.optimistic import follow_joins
 from unshard.units.task.run import Until, run
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work

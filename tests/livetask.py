@@ -25,12 +25,11 @@ from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
-from unshard.units.limits import LIMITS, Limits
 from unshard.units.relay.tasksource import pull_source
-from unshard.units.task.joins import follow_joins
-from unshard.units.window import suspension
+from unshard.units.task.optimistic import follow_joins
+from unshard.units.window import suspending
 from unshard.units.window.sync import WindowReport, run_window
-from unshard.units.work import Work, open_work
+from unshard.units.work import LIMITS, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 
 SEGMENT_BYTES = 4096
@@ -206,7 +205,7 @@ class LiveTask:
 
     def retry(self) -> None:
         """Retry all suspended targets, and continue until nothing changes."""
-        suspension.retry(self.work(), self.work().meta.suspended_targets.all())
+        suspending.retry(self.work(), self.work().meta.suspended_targets.all())
         self.run()
 
     # --- assertions

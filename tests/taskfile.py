@@ -15,12 +15,11 @@ from tests.localspark import LocalSpark
 from unshard.cli import main
 from unshard.config import Task, load_task
 from unshard.units.checks.precheck import precheck
-from unshard.units.limits import LIMITS, Limits
 from unshard.units.task.run import Outcome, run
 from unshard.units.task.status import begun
 from unshard.units.validate.validate import Settings as Comparison
 from unshard.units.validate.validate import TableResult, validate
-from unshard.units.work import Work, open_work
+from unshard.units.work import LIMITS, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 
 

@@ -93,8 +93,8 @@ class FollowDifference(BaseOperator):
 
     def _look(self, work: Any, context: "Context", wanted: str) -> "Sequence[DifferenceView]":
         """Do what is due for the targets, and return the open differences."""
-        from unshard.units.task.joins import follow_each
         from unshard.units.task.opendifferences import open_differences
+        from unshard.units.task.optimistic import follow_each
         from unshard_airflow.connections import airflow_connections
 
         errors = follow_each(work).errors if work.meta.pauses.get() is None else {}

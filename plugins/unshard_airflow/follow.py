@@ -72,7 +72,7 @@ class Follow(WindowOperator):
         from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, Tally, follow
         from unshard.units.task.run import goals
-        from unshard.units.window.suspension import error_of
+        from unshard.units.window.suspending import error_of
 
         work.meta.pauses.refuse()
         known = {each.source: each.phase for each in work.meta.sources.all()}

@@ -85,7 +85,7 @@ class Precheck(UnitOperator):
     """Runs the prechecks before the first row is read."""
 
     def execute(self, context: "Context") -> Any:
-        from unshard.core.checks.alike import summaries
+        from unshard.core.checks.items import summaries
         from unshard.units.checks.precheck import keep, precheck, raise_if_failed
         from unshard.units.task.status import begun, refuse_paused
 

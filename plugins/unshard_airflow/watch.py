@@ -179,8 +179,8 @@ class DifferenceTrigger(TaskTrigger):
         return {name: getattr(self, name) for name in names}
 
     def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
-        from unshard.units.task.joins import is_due
         from unshard.units.task.opendifferences import open_differences
+        from unshard.units.task.optimistic import is_due
 
         def is_over() -> bool:
             found = open_differences(work.task, work.meta, airflow_connections)

@@ -36,8 +36,8 @@ class Report(WindowOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.ddl.coordinate import observe
-        from unshard.units.task.joins import follow_each
         from unshard.units.task.opendifferences import open_differences
+        from unshard.units.task.optimistic import follow_each
         from unshard_airflow.connections import airflow_connections
 
         work.meta.pauses.refuse()

@@ -21,8 +21,8 @@ from unshard.adapters.target.apply import write
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.session import open_session
 from unshard.core.task.state import BegunWindow
-from unshard.units.rows.apply import changes_of
 from unshard.units.rows.shuffle import of_target, payloads, targets_in
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.window.sync import next_plan, run_window, window_job
 from unshard.units.window.tasks import PartReader
 from unshard.units.work import Work

@@ -9,9 +9,8 @@ import pytest
 from tests.oracle import assert_union
 from tests.taskfile import Settings, write_task
 from unshard.config import load_task
-from unshard.units.limits import Limits
 from unshard.units.task.run import Outcome, run
-from unshard.units.work import Work, open_work
+from unshard.units.work import Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkCluster, running_cluster
 

@@ -31,7 +31,7 @@ from unshard.core.relay.segment import Segment, Statement
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
-from unshard.core.window.planrules import PlanRules, within_window
+from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.meta import WindowMismatch
 from unshard.operate import issuing

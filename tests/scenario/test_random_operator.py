@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scenario.test_random import SETTINGS, Game
-from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.lock import LockState, Way
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
 from unshard.operate import issuing

@@ -23,7 +23,7 @@ from unshard.core.model import Column, Index, Location, Server, Shard, TableId, 
 from unshard.core.relay.segment import ByteRange, Segment, Statement
 from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
-from unshard.core.window.planrules import PlanRules, within_window
+from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureNotShown, StructureUnknown
 from unshard.operate import issuing

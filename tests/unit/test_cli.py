@@ -25,7 +25,7 @@ from unshard.cli.run import Errors
 from unshard.config import load_task
 from unshard.core.full.progress import Progress
 from unshard.core.model import Location
-from unshard.core.numbers import amount, size
+from unshard.core.shown import amount, size
 from unshard.errors.config import UsageWrong
 from unshard.errors.rows import Collision
 from unshard.errors.source import ServerUnreachable

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.config import Task, environment_connections, load_task
-from unshard.core.checks.alike import summaries
-from unshard.core.checks.items import Item, Severity
-from unshard.core.numbers import amount
+from unshard.core.checks.items import Item, Severity, summaries
+from unshard.core.shown import amount
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import keep
 
 if TYPE_CHECKING:
-    from unshard.units.checks.decoder import DecoderReport
+    from unshard.units.checks.decoderrows import DecoderReport
 
 
 def check(options: Namespace, console: Console) -> Answer:
@@ -70,7 +69,7 @@ def _summary(task: str, counts: Counter[Severity]) -> str:
 
 def _check_decoders(task: Task, size: int, events: int) -> Answer:
     """Compare both decoders for every source, over so many bytes and events; exit code 1 if a value differs."""
-    from unshard.units.checks.decoder import Limits, check_decoder  # prechecks do not need it
+    from unshard.units.checks.decoderrows import Limits, check_decoder  # prechecks do not need it
 
     reports = check_decoder(task, Limits(size, events))
     equal = all(report.is_equal for report in reports)

@@ -6,9 +6,8 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
-from unshard.core.numbers import amount
-from unshard.core.rows.collision import Clash, Found, RecordedCollision
-from unshard.core.shown import as_document
+from unshard.core.rows.rowerrors import Clash, Found, RecordedCollision
+from unshard.core.shown import amount, as_document
 from unshard.core.sql.quoting import qualified
 from unshard.units.begun import existing_meta
 

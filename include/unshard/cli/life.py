@@ -8,7 +8,7 @@ from typing import Any
 from unshard.cli.console import Answer, Console
 from unshard.config import load_task
 from unshard.core.shown import shell
-from unshard.core.task.pause import PauseKind
+from unshard.core.task.state import PauseKind
 from unshard.operate.documents import pause_document
 from unshard.units.task import lifecycle
 from unshard.units.work import Work, open_work

@@ -16,7 +16,7 @@ from unshard.operate.command import ACTIONS, DropShard, Force, LockCommand, Repl
 from unshard.operate.documents import lock_document, lock_lines, suspended_document
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView, Scene
-from unshard.units.window.suspension import command_retry
+from unshard.units.window.suspending import command_retry
 from unshard.units.work import Work, open_work
 
 VIA = "command line"

@@ -11,7 +11,7 @@ from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
 from unshard.core.shown import as_document, one_line, shell
 from unshard.core.stages import Detail, Stage
-from unshard.core.window.stages import CreateTargets
+from unshard.core.window.windowstages import WindowStep
 from unshard.operate.documents import difference_document, lock_document, pause_document, suspended_document
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
@@ -30,7 +30,7 @@ def plan(options: Namespace, console: Console) -> Answer:
     lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {shell(options.task)}`"]
     lines = lines if found.pause else []
     lines += [line for each in found.sources for line in source_lines(each)]
-    lines += [f"all sources: {found.handover.name}", f"  {found.handover.describe()}"] if found.handover else []
+    lines += [f"all sources: {found.handover.kind}", f"  {found.handover.text}"] if found.handover else []
     lines += [line for each in found.locks for line in _lock_lines(each)]
     for target, each in found.joins.items():
         lines += _join_lines(str(target), each, [view for view in found.differences if view.target == target])
@@ -45,7 +45,7 @@ def source_lines(each: SourcePlan) -> list[str]:
         lines.append("  rules           take the changed rules of the task file first, from the checkpoint on")
         lines += [f"    {change}" for change in each.rules]
     for planned in map(_worth_showing, each.stages):
-        lines += [f"  {planned.stage.name:<15} {planned.stage.describe()}"] if planned else []
+        lines += [f"  {planned.stage.kind:<15} {planned.stage.text}"] if planned else []
         lines += [f"    {detail.text}" for detail in planned.details] if planned else []
     lines += [f"    {detail.text}" for detail in each.held]
     lines += [f"  suspended       {stop}" for stop in each.suspended]
@@ -53,7 +53,7 @@ def source_lines(each: SourcePlan) -> list[str]:
 
 
 def _worth_showing(planned: PlannedStage) -> PlannedStage | None:
-    is_idle = isinstance(planned.stage, CreateTargets) and not planned.stage.targets
+    is_idle = planned.stage.kind is WindowStep.CREATE_TARGETS and not planned.stage.values
     return None if is_idle else planned
 
 
@@ -73,12 +73,12 @@ def _lock_lines(each: LockPlan) -> list[str]:
     heading = (
         f"lock {each.lock.id} of {each.target}: {each.lock.state}" if each.lock else f"a new lock of {each.target}"
     )
-    return [heading, *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages)]
+    return [heading, *(f"  {stage.kind:<17} {stage.text}" for stage in each.stages)]
 
 
 def _join_lines(target: str, each: JoinPlan, differences: Sequence[DifferenceView]) -> list[str]:
     """Tell what is due for a target that follows the join of its shards; nothing if it is settled."""
-    lines = [f"  {stage.name:<17} {stage.describe()}" for stage in each.stages]
+    lines = [f"  {stage.kind:<17} {stage.text}" for stage in each.stages]
     lines += [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
     for view in differences:
         lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {_progress(view)}{view.when}"]
@@ -136,8 +136,8 @@ def _source_document(each: SourcePlan) -> dict[str, Any]:
     }
 
 
-def _stage_document(stage: Stage) -> dict[str, str]:
-    return {"stage": stage.name, "text": stage.describe()}
+def _stage_document(stage: Stage[Any, Any]) -> dict[str, str]:
+    return {"stage": stage.kind, "text": stage.text}
 
 
 def _detail_document(detail: Detail) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import Any
 from unshard.cli.console import Answer, Console
 from unshard.config import load_task
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.numbers import amount
-from unshard.core.rows.reload import Reload, continues
-from unshard.core.shown import as_document
+from unshard.core.rows.columnreload import Reload, continues
+from unshard.core.shown import amount, as_document
 from unshard.errors.config import UsageWrong
 
 ACCEPT = "accept-values"
@@ -19,8 +18,8 @@ ACCEPT = "accept-values"
 def reload(options: Namespace, console: Console) -> Answer:
     """Reload columns of one shard, or continue that."""
     from unshard.units.checks.backups import refuse_older
-    from unshard.units.task.joins import accept_values
-    from unshard.units.window.reload import RELOAD, plan_reload, reload_columns, shard_named
+    from unshard.units.task.optimistic import accept_values
+    from unshard.units.window.reloading import RELOAD, plan_reload, reload_columns, shard_named
     from unshard.units.work import open_work
 
     columns = tuple(dict.fromkeys(name.strip().lower() for name in options.columns.split(",") if name.strip()))

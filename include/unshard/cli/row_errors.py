@@ -5,9 +5,8 @@ from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
-from unshard.core.numbers import amount
 from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.shown import as_document, one_line
+from unshard.core.shown import amount, as_document, one_line
 from unshard.units.begun import existing_meta
 
 HEADER = ("TARGET", "KEY", "COLUMN", "SHARD", "WINDOW", "STATE", "TIMES", "LAST", "ERROR")

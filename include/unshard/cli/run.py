@@ -18,15 +18,13 @@ from unshard.cli.progress import Display
 from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
 from unshard.config.reading import starting_at
-from unshard.core.numbers import amount
-from unshard.core.shown import one_line
+from unshard.core.shown import amount, one_line
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 from unshard.errors.meta import TaskPaused
 from unshard.operate.documents import difference_document, difference_line, lock_document, lock_lines
 from unshard.units.ddl.coordinate import facts
-from unshard.units.full.starttime import refuse_begun
-from unshard.units.limits import LIMITS
+from unshard.units.full.snapshot import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, Tally, Trouble, WindowDone
 from unshard.units.task.run import (
     CreatedUnlike,
@@ -42,7 +40,7 @@ from unshard.units.task.run import (
 from unshard.units.task.run import run as run_task
 from unshard.units.task.status import full_progress, status_in
 from unshard.units.window.sync import WindowReport
-from unshard.units.work import Work, open_work
+from unshard.units.work import LIMITS, Work, open_work
 
 REST_SECONDS = 0.03
 """The rest of a source after a window, in which more rows come for the next one."""

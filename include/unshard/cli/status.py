@@ -12,11 +12,9 @@ from unshard.cli.reload import reload_document, reload_line
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
-from unshard.core.numbers import amount, lasting, size
 from unshard.core.rows.writepath import Writing
-from unshard.core.shown import as_document, one_line, shell
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase
+from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
+from unshard.core.task.state import PauseState, Phase
 from unshard.operate.documents import (
     difference_document,
     difference_line,

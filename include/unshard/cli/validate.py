@@ -10,9 +10,8 @@ from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.progress import Display
 from unshard.config import load_task
 from unshard.core.model import TableId
-from unshard.core.numbers import amount
-from unshard.core.validate.explanations import Because, NotYetInTarget
-from unshard.core.validate.rowdifferences import Difference
+from unshard.core.shown import amount
+from unshard.core.validate.rowdifferences import Because, Difference, NotYetInTarget
 from unshard.errors.config import UsageWrong
 from unshard.units.validate.validate import Chunked, Settings, TableResult, unfed
 from unshard.units.validate.validate import validate as compare

@@ -2,7 +2,7 @@
 
 import re
 
-from unshard.core.rules.blockallowlist import is_system_schema
+from unshard.core.rules.routing import is_system_schema
 
 LONGEST_TASK_NAME = 64
 OFFSET = re.compile(r"([+-])(\d{1,2}):([0-5]\d)")

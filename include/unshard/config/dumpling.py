@@ -15,8 +15,8 @@ from unshard.config.kinds import choice, integer, text
 from unshard.config.taskkeys import TaskMode
 from unshard.config.unitkeys import CONSISTENCIES, WHERE, Consistency
 from unshard.config.yamltext import Scalar
-from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
 from unshard.core.rules.pattern import compile_pattern
+from unshard.core.rules.routing import BlockAllowList, compile_tables
 from unshard.errors.config import BadValue, KeyRefused, KeysExclude, LaterKey
 
 SHORT = {

@@ -24,9 +24,8 @@ from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, DumpOptions, LoadO
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
-from unshard.core.rules.blockallowlist import BlockAllowList
-from unshard.core.rules.eventfilter import EventFilter
-from unshard.core.rules.routing import RouteRule, Routing
+from unshard.core.rules.filters import EventFilter
+from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import (
     BadValue,

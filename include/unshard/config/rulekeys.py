@@ -6,13 +6,21 @@ from unshard.config import checks
 from unshard.config.declare import Block, FilePlace, Ignored, Key, Values
 from unshard.config.kinds import blocks, boolean, choice, nested, text, texts, words
 from unshard.core.model import TableId
-from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
 from unshard.core.rules.columnmapping import INSTANCE_BITS, Affix, Expression, MappingRule, Partition
-from unshard.core.rules.eventfilter import DDL, DML, GROUPS, UNMATCHED, Action, EventRule, unknown_names
-from unshard.core.rules.expressionfilter import RowFilter, unfit_expression
 from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
+from unshard.core.rules.filters import (
+    DDL,
+    DML,
+    GROUPS,
+    UNMATCHED,
+    Action,
+    EventRule,
+    RowFilter,
+    unfit_expression,
+    unknown_names,
+)
 from unshard.core.rules.pattern import compile_pattern, compile_regex
-from unshard.core.rules.routing import RouteRule, compile_rule
+from unshard.core.rules.routing import BlockAllowList, RouteRule, compile_rule, compile_tables
 from unshard.errors.config import BadValue, KeysExclude, MissingKey
 
 EXTRACT_FROM = {Origin.TABLE: "shard's table name", Origin.SCHEMA: "shard's schema name", Origin.SOURCE: "source id"}

@@ -28,7 +28,7 @@ from unshard.config.kinds import blocks, boolean, choice, integer, nested, secre
 from unshard.config.rulekeys import EVENT_FILTER, event_rule
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.model import Verify
-from unshard.core.rules.eventfilter import EventRule
+from unshard.core.rules.filters import EventRule
 from unshard.errors.config import KeysExclude, MissingKey, SourceDisabled, SourceTwice, SourceUnknown
 
 FOLDER = "sources"

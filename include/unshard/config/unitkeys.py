@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from unshard.config.declare import BY_GTID, Block, Ignored, Key, keys_of
 from unshard.config.kinds import boolean, choice, integer, size, text, words
-from unshard.core.rules.expressionfilter import unfit_expression
+from unshard.core.rules.filters import unfit_expression
 
 PHYSICAL = "the physical import"
 OF_PHYSICAL = "it belongs to the physical import; unshard writes rows over connections"

@@ -185,7 +185,7 @@ class Column:
     sent_as: str | None = field(default=None, compare=False)
     """The character set in which the target receives and returns the values, if it is not `charset`."""
     own_name: str | None = field(default=None, compare=False)
-    """The name that the shard itself gives the column, if the target's is another one (core.rows.columnnames)."""
+    """The name that the shard itself gives the column, if the target's is another one (core.ddl.columnnames)."""
 
     @property
     def encoding(self) -> str | None:

@@ -1,11 +1,13 @@
 """Text of a source for a terminal, words of a suggested command for a shell, lists of shards, values as JSON."""
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from difflib import SequenceMatcher
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from unshard.core.model import Location, Shard, TableId
 from unshard.errors import UnshardError
@@ -68,3 +70,89 @@ def as_document(value: object, keys: str, **others: str) -> dict[str, Any]:
     """Return attributes of a value as JSON; `others` has the path of each attribute that is not named like its key."""
     found = {key: attrgetter(others.get(key, key))(value) for key in keys.split()}
     return {key: one.isoformat() if isinstance(one, datetime) else as_json(one) for key, one in found.items()}
+
+
+# --- numbers, sizes and durations for people
+
+
+def amount(number: int) -> str:
+    """Format a number with thousands separators: `1234567` → `1,234,567`."""
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """Format a number of bytes in the largest unit of which there is at least 1."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def lasting(seconds: int) -> str:
+    """Format a duration with two units: `45 s`, `3 min 20 s`, `2 h 5 min`, `4 d 2 h`."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+
+
+# --- the differences between two statements
+
+
+_WORD = re.compile(r"(\s*)(`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|[\w$@.]+|\S)", re.DOTALL)
+
+
+class Word(NamedTuple):
+    """A name, a literal, a keyword or a punctuation mark of a statement."""
+
+    space: str
+    """The white space before the word, which is not compared."""
+    text: str
+
+    @property
+    def meaning(self) -> str:
+        """The compared form: upper case, except for literals."""
+        return self.text if self.text[0] in "'\"" else self.text.upper()
+
+
+class WordRun(NamedTuple):
+    """A run of words that both statements contain, or a run of one that replaces a run of the other."""
+
+    ours: tuple[Word, ...]
+    theirs: tuple[Word, ...]
+    differs: bool
+
+
+def compared(ours: str, theirs: str) -> Iterator[WordRun]:
+    """Split both statements into parts that are equal and parts that differ, in order."""
+    mine, others = _words(ours), _words(theirs)
+    matcher = SequenceMatcher(None, [w.meaning for w in mine], [w.meaning for w in others], autojunk=False)
+    for what, a, b, c, d in matcher.get_opcodes():
+        yield WordRun(mine[a:b], others[c:d], what != "equal")
+
+
+def differing_words(ours: str, theirs: str) -> tuple[str, ...]:
+    """Return one phrase for each difference of the second text from the first; empty if they are equal."""
+    return tuple(_phrase(part) for part in compared(ours, theirs) if part.differs)
+
+
+def _words(text: str) -> tuple[Word, ...]:
+    return tuple(Word(*match.groups()) for match in _WORD.finditer(text))
+
+
+def _phrase(part: WordRun) -> str:
+    mine, others = (_shown(words) for words in (part.ours, part.theirs))
+    if not mine:
+        return f"adds `{others}`"
+    if not others:
+        return f"lacks `{mine}`"
+    return f"`{others}` instead of `{mine}`"
+
+
+def _shown(words: Iterable[Word]) -> str:
+    """Return the words as they were written: `-1` has no space, others have one."""
+    return "".join((" " if word.space else "") + word.text for word in words).strip()

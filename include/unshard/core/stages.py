@@ -1,14 +1,21 @@
 """Stages: the named steps of a window, of the full load and of the execution of a DDL, as values.
 
-Pure functions derive the stages from the state: `core.window.stages`, `core.task.fullstages` and `core.ddl.stages`.
-`units.stages.evaluate` runs the first of them and derives the rest again, until none is left. `unshard plan` prints
-them and runs none.
+Pure functions derive the stages from the state: `core.window.windowstages`, `core.task.fullstages`,
+`core.ddl.lockstages` and `core.join.planning`. `evaluate` runs the first of them and derives the rest again, until none
+is left. `unshard plan` prints them and runs none.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from unshard.core.model import Shard, TableId
+
+K = TypeVar("K", bound=StrEnum)
+V = TypeVar("V")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +35,23 @@ class Detail:
     """Number of rows; None if it is not known before they are read."""
 
 
-class Stage:
-    """One step; subclasses are frozen dataclasses with the values that the step needs."""
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[K, V]):
+    """One step."""
 
-    __slots__ = ()
-    name: ClassVar[str]
+    kind: K
+    text: str
+    """The effect of the stage and its reason, in one sentence."""
+    values: V
+    """What the step needs in addition to the state that it follows from."""
 
-    def describe(self) -> str:
-        """Say in one sentence what the stage does and why."""
-        raise NotImplementedError
+
+def evaluate(state: T, following: Callable[[T], Sequence[S]], run: Callable[[S, T], T]) -> T:
+    """Run the first of the stages that follow from a state, and repeat with the new state until none follows.
+
+    `run` carries out one stage and returns the state after it. An error ends the evaluation. Every stage can be
+    repeated, so the next call derives from the meta tables which stages are left.
+    """
+    while stages := following(state):
+        state = run(stages[0], state)
+    return state

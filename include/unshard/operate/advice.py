@@ -1,6 +1,6 @@
 """The commands that help with a lock, as data for the command line, the page and the messages of Airflow tasks.
 
-In a conflict only ways are offered that lead the rows of all shards into the target (core.rows.waysout). Each of the
+In a conflict only ways are offered that lead the rows of all shards into the target (core.ddl.waysout). Each of the
 other usual ways has a reason.
 """
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.lock import LockState, Way
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import shell
 from unshard.core.window.suspension import SuspendedTarget

@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from unshard.core.ddl.members import MemberState
-from unshard.core.numbers import amount, size
-from unshard.core.shown import as_document, as_json, listed, one_line
-from unshard.core.task.pause import PauseState
+from unshard.core.ddl.lock import MemberState
+from unshard.core.shown import amount, as_document, as_json, listed, one_line, size
+from unshard.core.task.state import PauseState
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.operate.advice import advice_lines, after_correction, barred
 

@@ -43,7 +43,7 @@ from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta
-    from unshard.core.rows.waysout import Conflict
+    from unshard.core.ddl.waysout import Conflict
     from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def _same_changes(case: _Case) -> list[QueueEntry]:
     conflict = None if case.lock.is_begun else case.conflict
     if conflict is None:
         return []
-    from unshard.core.rows.waysout import is_same_change  # brings the tokenizer
+    from unshard.core.ddl.waysout import is_same_change  # brings the tokenizer
 
     found = (state for state in conflict.members if state.shard in case.view.others)
     return [state.queue[0] for state in found if is_same_change(conflict, state)]
@@ -330,7 +330,7 @@ def _decide(case: _Case, verdict: OperatorDecision, statements: tuple[str, ...],
 
 def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueEntry:
     from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
-    from unshard.core.rows.sessioneffects import without_note
+    from unshard.core.ddl.sessioneffects import without_note
 
     tables = [state.shard.table for state in case.members]
     is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))
@@ -351,7 +351,7 @@ def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
     """Return the columns whose name in the target changes if statements count as a shard's DDL; empty if none does."""
     if not (entry.before and entry.after):
         return ""
-    from unshard.core.rows.columnnames import named_as  # brings the tokenizer
+    from unshard.core.ddl.columnnames import named_as  # brings the tokenizer
 
     schemas = case.meta.structures.get({entry.before, entry.after})
     return named_as(entry, counted, schemas[entry.before], schemas[entry.after])
@@ -390,7 +390,7 @@ def carry_out(work: "Work", command: LockCommand, by: str, via: str, reason: str
 def _is_reconciled(work: "Work", lock: str, scene: Scene) -> bool:
     """Learn the unknown structures of the sources that are at the DDL; return whether one was learnt."""
     from unshard.units.ddl.reconcile import reconcile_structures  # brings the servers and the tokenizer
-    from unshard.units.window.shownstructure import trial_of
+    from unshard.units.window.statementcontext import trial_of
 
     is_new = False
     for source in sorted({shard.source for shard in coordinate.facts_of(work.meta, lock, scene).ready}):

@@ -7,6 +7,7 @@ are resolved only here. Spark starts at its first use, because an idle window do
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -20,11 +21,102 @@ from unshard.adapters.structures import PresentStructures
 from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
+from unshard.config.allowed import spark_connection
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
-from unshard.units.lazyspark import LazySpark, begin
-from unshard.units.limits import LIMITS, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one process."""
+
+    late_rows: int = 100_000
+    """A load of fewer rows keeps its indexes: below this, two ALTERs take longer than they save."""
+    pause_seconds: float = 1.0
+    """The pause before the first retry of a source or a lock; it doubles with each retry."""
+    small_bytes: int = 4 << 20
+    """A window up to this size is one Spark task: the cost of the job itself is nearly all."""
+    alone_bytes: int = 128 << 20
+    """The same for a window of one target: a shuffle costs more than parallel reading gains (ADR 0006)."""
+    worker_bytes: int = 4 << 20
+    """Bytes for each Spark task of a larger window."""
+    most_workers: int = 32
+    deleted_rows: int | None = None
+    """Rows of a dropped shard that one transaction deletes; None: as many as the target's transactions may have."""
+
+    reload_rows: int = 5_000
+    """Rows of a chunk of a reload at most: windows of the source wait while it is read and written."""
+
+
+LIMITS = Limits()
+
+
+# --- a Spark session that is opened when it is needed
+
+
+class LazySpark:
+    """Returns the session at each call; opens it at the first one, and another one if that is lost.
+
+    `starting` is called before Spark is started or reached, which takes some seconds. The end of `stack` closes all
+    sessions.
+    """
+
+    def __init__(
+        self, stack: ExitStack, connection: str, connections: Connections, name: str, starting: Callable[[], None]
+    ) -> None:
+        self._stack, self._connection, self._connections, self._name = stack, connection, connections, name
+        self._starting = starting
+        self._opened: list[Any] = []
+        self._opening = threading.Lock()
+
+    def __call__(self) -> Any:
+        from unshard.adapters import spark  # pyspark and Arrow take half a second
+
+        with self._opening:
+            if not self._opened or not spark.is_usable(self._opened[-1]):
+                address = spark_connection(self._connection)
+                self._starting()
+                session = spark.session(address, self._connections, self._name)
+                self._opened.append(self._stack.enter_context(session))
+            return self._opened[-1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the executors are in a JVM of this process, so that it gains nothing for a small job."""
+        from unshard.adapters import spark
+
+        return spark.is_local(spark.address(spark_connection(self._connection), self._connections))
+
+    def begin(self) -> None:
+        """Open the session in a thread, because a job will need it soon; that job meets an error again.
+
+        If the stack ends before, nobody needs it any more: its start is broken off.
+        """
+        if self._opened:
+            return
+        thread = threading.Thread(target=self._begin, name="Spark starts", daemon=True)
+        thread.start()
+        self._stack.callback(self._abandon, thread)
+
+    def _begin(self) -> None:
+        with suppress(Exception):
+            self()
+
+    def _abandon(self, thread: threading.Thread) -> None:
+        from unshard.adapters import spark
+
+        spark.abandon(thread)
+
+
+def begin(spark: Callable[[], Any]) -> None:
+    """Open a session in advance, if that is not done yet."""
+    if isinstance(spark, LazySpark):
+        spark.begin()
+
+
+# --- the resources
+
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from urllib.parse import quote
 from fastapi import HTTPException, Request
 
 from unshard.config import Task
-from unshard.core.ddl.textdifference import Word, compared
 from unshard.core.join.matrix import MatrixRow, matrix
 from unshard.core.masking import statement
 from unshard.core.model import TableId
+from unshard.core.shown import Word, compared
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard.operate.advice import choices

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.commandrecords import CommandRecord, OperatorAction
     from unshard.adapters.meta.lockrecords import Execution
     from unshard.adapters.meta.taskrecords import StoredPrechecks
-    from unshard.core.rows.collision import RecordedCollision
-    from unshard.core.rows.rowerrors import RowError
+    from unshard.core.rows.rowerrors import RecordedCollision, RowError
     from unshard.core.task.lag import Lag
-    from unshard.core.task.pause import PauseState
+    from unshard.core.task.state import PauseState
     from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.ddl.differences import DifferenceView
     from unshard.units.ddl.scene import LockFacts, LockView
@@ -222,7 +221,7 @@ class Service:
 
     def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
         """Continue suspended targets in the user's name."""
-        from unshard.units.window.suspension import command_retry
+        from unshard.units.window.suspending import command_retry
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from unshard.core.masking import refusal, statement
-from unshard.core.numbers import lasting
+from unshard.core.shown import lasting
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "style.css").read_text()

@@ -8,7 +8,7 @@ from tests.binlogs import changes, end_of, round_trip, schema_of, selected
 from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT
 from unshard.core.model import TableId
 from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, DamagedRow, DefaultUnknown, PartialRowImage
-from unshard.units.rows.partialrows import has
+from unshard.units.rows.sparserows import has
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration

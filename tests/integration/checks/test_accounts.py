@@ -24,8 +24,8 @@ from unshard.errors import UnshardError
 from unshard.operate.command import Retry
 from unshard.operate.issuing import give
 from unshard.units.checks.precheck import precheck
-from unshard.units.checks.source import REPLICATION
-from unshard.units.checks.target import PRIVILEGES
+from unshard.units.checks.sourceitems import REPLICATION
+from unshard.units.checks.targetitems import PRIVILEGES
 from unshard.units.task.status import status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work

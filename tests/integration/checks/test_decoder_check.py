@@ -14,7 +14,7 @@ from unshard.adapters.structures import read_schemas
 from unshard.cli import main
 from unshard.core.checks.decoding import Reason, compare
 from unshard.core.model import TableId
-from unshard.units.checks.decoder import Limits, compare_part
+from unshard.units.checks.decoderrows import Limits, compare_part
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration
@@ -167,7 +167,7 @@ def test_the_command(source, task, capsys):
 
 
 def test_the_command_fails_if_a_value_differs(task, capsys, monkeypatch):
-    monkeypatch.setattr("unshard.units.checks.decoder.compare", lambda ours, theirs, column: column.name != "v")
+    monkeypatch.setattr("unshard.units.checks.decoderrows.compare", lambda ours, theirs, column: column.name != "v")
     assert main(["check", str(task), "--decoder"]) == 1
     shown = capsys.readouterr().out
     assert "1 columns DIFFER" in shown and "[US-2362]" in shown and "column v: unshard reads b'\\xe9'" in shown

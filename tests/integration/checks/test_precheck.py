@@ -17,7 +17,7 @@ from unshard.core.checks.items import Item, Severity
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check, precheck, raise_if_failed
-from unshard.units.checks.target import _unknown_collations
+from unshard.units.checks.targetitems import _unknown_collations
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration

@@ -6,8 +6,7 @@ import pymysql
 import pytest
 
 from tests.integration.checks.test_target_structures import World, world
-from unshard.core.checks.items import Item
-from unshard.core.checks.targetsettings import RULES
+from unshard.core.checks.items import RULES, Item
 from unshard.units.task.run import CreatedUnlike
 from unshard_demo.servers import MariaDb
 

@@ -14,7 +14,7 @@ from unshard.adapters import mysql
 from unshard.core.checks.items import Item, Severity
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.units.checks.precheck import check
-from unshard.units.checks.structures import structure_items
+from unshard.units.checks.targetitems import structure_items
 from unshard.units.ddl.createtrial import trial_schema
 from unshard.units.task.run import CreatedUnlike, Note, Outcome, run
 from unshard_demo.servers import MariaDb

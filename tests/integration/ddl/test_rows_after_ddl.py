@@ -11,8 +11,8 @@ from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Mode, open_session, tried_writer
 from unshard.adapters.target.rendering import lines_of
 from unshard.adapters.target.sending import blank_rows, load_rendered
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors import UnshardError
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 from unshard.units.rows.conversion import conversion, convert

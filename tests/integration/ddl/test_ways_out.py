@@ -19,8 +19,7 @@ from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from tests.suite.portions import examples
 from unshard.cli import main
-from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.lock import LockState, Way
 from unshard.operate.advice import Offer, barred, offers
 from unshard.operate.command import DropShard, Force, LockCommand, Replace
 from unshard.operate.issuing import give

@@ -33,7 +33,7 @@ POINTS = {
     "after the completion, before a window": Point("after", f"{JOINS}.complete"),
     "before a new group is committed": Point("in", f"{JOINS}.begin"),
     "after a new group is committed, before its first change": Point("after", f"{JOINS}.begin"),
-    "in a reload of columns": Point("in", "unshard.units.window.reload:_write_chunk"),
+    "in a reload of columns": Point("in", "unshard.units.window.reloading:_write_chunk"),
 }
 ELSEWHERE = ("while the target runs a statement", "in a window that follows a command before its rows")
 COLUMNS = "id INT PRIMARY KEY, a INT, b VARCHAR(20)"

@@ -7,12 +7,12 @@ import pytest
 
 from tests.unit.join.paper import create
 from unshard.adapters.meta import Meta
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import Change, decide, wanted
 from unshard.core.join.group import Group, begin, intended
 from unshard.core.join.joined import Accepted, Completion, JoinedTarget, JoinStatement, ShardStep
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.task.joins import rules_of
+from unshard.units.task.optimistic import rules_of
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

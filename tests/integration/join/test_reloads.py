@@ -13,7 +13,7 @@ from unshard.errors.commands import ReloadNotDue
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.task.joins import accept_values, rules_of
+from unshard.units.task.optimistic import accept_values, rules_of
 from unshard.units.task.status import status
 from unshard_demo.servers import MariaDb
 

@@ -14,7 +14,7 @@ from unshard.core.model import Shard, TableId
 from unshard.operate.command import Force
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.window.reload import reload_columns
+from unshard.units.window.reloading import reload_columns
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

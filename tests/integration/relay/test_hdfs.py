@@ -17,8 +17,8 @@ from unshard.adapters.relayfiles import BucketPlace, RelayStore
 from unshard.errors import UnshardError
 from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged
-from unshard.units.limits import Limits
 from unshard.units.relay.pull import pull
+from unshard.units.work import Limits
 
 pytestmark = pytest.mark.integration
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])

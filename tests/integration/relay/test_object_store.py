@@ -20,8 +20,8 @@ from unshard.core.model import ObjectAccess
 from unshard.core.relay.chain import chain
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayGap, RelayUnwritable, SegmentDamaged
-from unshard.units.limits import Limits
 from unshard.units.relay.pull import pull
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

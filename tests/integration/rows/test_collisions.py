@@ -16,7 +16,7 @@ from unshard.adapters.meta.loadrecords import Chunks
 from unshard.adapters.target import chunkprogress
 from unshard.cli import main
 from unshard.config import load_task
-from unshard.core.rows.collision import CollisionState, Found, RecordedCollision
+from unshard.core.rows.rowerrors import CollisionState, Found, RecordedCollision
 from unshard.core.task.state import ChunkState, Phase
 from unshard.errors.full import LoadCollision
 from unshard.errors.rows import Collision
@@ -25,7 +25,7 @@ from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay import pull
-from unshard.units.window.suspension import retry
+from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb

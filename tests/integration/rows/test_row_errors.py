@@ -17,7 +17,7 @@ from unshard.cli import main
 from unshard.core.rows.rowerrors import RowError
 from unshard.units.ddl import coordinate
 from unshard.units.task.run import run
-from unshard.units.window.suspension import retry
+from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan
 from unshard_demo.servers import MariaDb
 

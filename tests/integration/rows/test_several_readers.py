@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import LiveTask, living
-from unshard.units.limits import Limits
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -24,15 +24,15 @@ from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.adapters.target.targetrows import LineForm
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision, KeyOutOfOrder, RowRefused, RowsMissing
-from unshard.units.rows.changes import RUNS, Origin, runs_of
+from unshard.units.rows.batchruns import RUNS, BatchOrigin, runs_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 from unshard.units.window.tasks import apply_target
 from unshard_demo import servers
@@ -112,7 +112,7 @@ class Target:
             while some:
                 part += 1
                 cut = chance.randint(1, len(some))
-                origin = Origin(number, layout, part, safe)
+                origin = BatchOrigin(number, layout, part, safe)
                 runs, broken = runs_of(batch_of(structure, some[:cut]), conversion, origin)
                 assert broken is None
                 batches.append(runs)

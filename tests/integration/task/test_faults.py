@@ -23,11 +23,10 @@ from unshard.units.full import loadchunks
 from unshard.units.full.dump import dump
 from unshard.units.full.load import load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.limits import Limits
 from unshard.units.task import live
 from unshard.units.task.live import Trouble
 from unshard.units.window.sync import WindowReport
-from unshard.units.work import Work
+from unshard.units.work import Limits, Work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -23,15 +23,14 @@ from tests.localspark import LocalSpark
 from unshard.adapters.meta.activeworkers import live_run_of
 from unshard.cli import main
 from unshard.config import ShardMode, load_task
-from unshard.core.task.pause import PauseKind
+from unshard.core.task.state import PauseKind
 from unshard.errors.meta import FencedOut, TaskPaused
-from unshard.units.limits import Limits
 from unshard.units.relay import newbinlog
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
 from unshard.units.task.live import End, Ends, Tally, Trouble, follow
 from unshard.units.task.run import Outcome, PauseBegan, PauseEnded, run
-from unshard.units.work import Work, open_work
+from unshard.units.work import Limits, Work, open_work
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb, free_port
 

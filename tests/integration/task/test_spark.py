@@ -27,7 +27,7 @@ from unshard.errors.meta import (
     UnknownSparkConnection,
 )
 from unshard.units.rows.windowjob import WindowJob
-from unshard.units.window.spark import run_job
+from unshard.units.window.sparkjob import run_job
 from unshard_demo import processes
 from unshard_demo.servers import free_port
 from unshard_demo.sparkserver import SparkConnect, running_spark
@@ -176,7 +176,7 @@ def test_a_local_session_and_the_next_one_when_it_is_lost(tmp_path: Path, lost: 
 ABANDONED = """
 import contextlib
 from unshard.adapters import spark as sparks
-from unshard.units.lazyspark import LazySpark
+from unshard.units.work import LazySpark
 from unshard_demo.processes import await_true
 with contextlib.ExitStack() as stack:
     lazy = LazySpark(stack, "local[1]", {}.__getitem__, "shop", lambda: None)

@@ -11,9 +11,9 @@ from tests.dying import Died, mortal
 from tests.oracle import rows
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters.meta.windowrecords import Windows
-from unshard.units.limits import Limits
-from unshard.units.window import shardrows
+from unshard.units.window import sync
 from unshard.units.window.sync import run_window
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -225,7 +225,7 @@ def test_a_process_that_dies_after_each_step_deletes_no_later_row(
 ) -> None:
     merge.make()
     merge.go()
-    calls = mortal(monkeypatch, shardrows, "delete_rows_of")
+    calls = mortal(monkeypatch, sync, "delete_rows_of")
     mortal(monkeypatch, Windows, "begin", "commit")
     for number in range(6):
         merge.up(
@@ -254,11 +254,11 @@ def test_a_slow_process_deletes_nothing_after_another_one_has_taken_over(
     merge.make()
     merge.go()
     merge.up("TRUNCATE t_1", "INSERT INTO t_1 VALUES (1, 10), (2, 20)")
-    delete = shardrows.delete_rows_of
+    delete = sync.delete_rows_of
     raised: list[str] = []
 
     def slowly(*given: Any) -> int:
-        monkeypatch.setattr(shardrows, "delete_rows_of", delete)
+        monkeypatch.setattr(sync, "delete_rows_of", delete)
         merge.go()
         merge.assert_same()
         try:
@@ -267,7 +267,7 @@ def test_a_slow_process_deletes_nothing_after_another_one_has_taken_over(
             raised.append(error.code)  # type: ignore[attr-defined]
             raise
 
-    monkeypatch.setattr(shardrows, "delete_rows_of", slowly)
+    monkeypatch.setattr(sync, "delete_rows_of", slowly)
     merge.run()
     assert raised == ["US-7004"]
     merge.go()

@@ -17,7 +17,7 @@ from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.chain import chain
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.eventfilter import DDL, DML, GROUPS, Action, Event, EventFilter, EventRule
+from unshard.core.rules.filters import DDL, DML, GROUPS, Action, Event, EventFilter, EventRule
 from unshard.core.rules.pattern import compile_pattern
 from unshard.errors.ddl import EffectRefused
 from unshard_demo.servers import MariaDb

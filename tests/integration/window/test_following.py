@@ -22,7 +22,7 @@ from unshard.adapters.structures import read_schemas
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
-from unshard.core.rules.eventfilter import EventFilter
+from unshard.core.rules.filters import EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.comparison import shape_differences
 from unshard.units.ddl.effects import DdlEffects

@@ -17,7 +17,7 @@ from unshard.units.checks.precheck import precheck
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.limits import LIMITS, Limits
+from unshard.units.work import LIMITS, Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

@@ -18,7 +18,7 @@ from unshard.operate.command import Skip
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.task.status import remarks
-from unshard.units.window.reload import reload_columns
+from unshard.units.window.reloading import reload_columns
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -14,13 +14,12 @@ from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
+from unshard.core.ddl.shardgroup import Admission
 from unshard.core.full.progress import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import Chunk, ChunkState, DumpedFile, Phase, SyncState
+from unshard.core.task.state import Chunk, ChunkState, DumpedFile, PendingWork, Phase, SyncState
 from unshard.core.window.plan import Border, Disposition, Plan, Read, Release, Rename, StructureChange
 from unshard.errors.locks import TargetIsReplaced
 from unshard.errors.meta import (

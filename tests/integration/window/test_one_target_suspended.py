@@ -17,12 +17,12 @@ from unshard.adapters.meta.suspensions import SuspendedTargets
 from unshard.adapters.meta.windowrecords import Windows
 from unshard.adapters.target import fencesteps
 from unshard.cli import main
-from unshard.core.rows.collision import CollisionState
+from unshard.core.rows.rowerrors import CollisionState
 from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
-from unshard.units.limits import Limits
 from unshard.units.task.run import run
-from unshard.units.window import spark, suspension, sync, tasks
+from unshard.units.window import sparkjob, suspending, sync, tasks
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -270,7 +270,7 @@ def test_a_target_that_is_altered_while_a_window_fails_is_tried_again_at_once(pa
     pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(3)")
 
     def altered(*given: Any) -> tuple[tasks.Result, ...]:
-        results = spark.run_job(*given)
+        results = sparkjob.run_job(*given)
         pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(20)")
         return results
 
@@ -320,7 +320,7 @@ def test_whatever_stops_and_goes_on_and_dies_in_any_order_nothing_is_lost_or_dou
     """Sources with keys in common, a target that breaks and is mended, deaths around any step; then all is mended."""
     dice = random.Random(seed)
     shards = [("s1", "a_1"), ("s1", "a_2"), ("s2", "a_3"), ("s1", "b_1")]
-    for module, name in ((suspension, "stopped_by"), (SuspendedTargets, "stop"), (Windows, "commit"), (sync, "_move")):
+    for module, name in ((suspending, "stopped_by"), (SuspendedTargets, "stop"), (Windows, "commit"), (sync, "_move")):
         monkeypatch.setattr(module, name, mortal(dice, getattr(module, name)))
     broken = ""
     for number in range(60):
@@ -331,7 +331,7 @@ def test_whatever_stops_and_goes_on_and_dies_in_any_order_nothing_is_lost_or_dou
         if dice.random() < 0.4:
             living_on(pair, lambda: advance(pair, dice.choice(("s1", "s2"))))
         if dice.random() < 0.1:
-            suspension.retry(pair.work(), pair.work().meta.suspended_targets.all())
+            suspending.retry(pair.work(), pair.work().meta.suspended_targets.all())
         if dice.random() < 0.1:
             statement, mending = (broken, "") if broken else dice.choice(BREAKS)
             pair.target.run(f"USE {pair.name}_to", statement)

@@ -17,15 +17,15 @@ from unshard.adapters.meta.problemrecords import Reloads
 from unshard.adapters.target import chunkprogress as chunks
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.reload import Reload
+from unshard.core.rows.columnreload import Reload
 from unshard.errors.base import ServerError, UnshardError
 from unshard.operate.command import Force
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
-from unshard.units.limits import Limits
-from unshard.units.window import reload
-from unshard.units.window.reload import reload_columns
+from unshard.units.window import reloading
+from unshard.units.window.reloading import reload_columns
 from unshard.units.window.sync import run_window
+from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -131,7 +131,7 @@ def window(task: LiveTask, chance: random.Random, number: int) -> None:
         if step in ("begin", "move") and chance.random() < 0.7:
             write_something(task, chance)
             with contextlib.suppress(ServerError):
-                reload._write_chunk(task.work(), shard(task, number), ("v", "w"), 3)
+                reloading._write_chunk(task.work(), shard(task, number), ("v", "w"), 3)
 
     run_window(task.work(), shard(task, number).source, beside)
 
@@ -167,7 +167,7 @@ def test_a_reload_that_dies_at_each_step(task: LiveTask, monkeypatch: pytest.Mon
     task.run()
     task.target.run(f"UPDATE {task.table('g')} SET v = -1, w = NULL, seen = seen")
     calls = mortal(monkeypatch, chunks, "hold_source", "lock_reload", "hold_structure", "advance_reload")
-    calls_2 = mortal(monkeypatch, reload, "_planned", "_read", "_write_chunk")
+    calls_2 = mortal(monkeypatch, reloading, "_planned", "_read", "_write_chunk")
     calls_3 = mortal(monkeypatch, Reloads, "begin")
     calls_4 = mortal(monkeypatch, chunks.ColumnUpdate, "run")
     for number in (1, 2, 3):
@@ -186,16 +186,16 @@ def test_a_reload_that_dies_at_each_step(task: LiveTask, monkeypatch: pytest.Mon
 
 
 def test_rows_that_are_locked_on_the_source(task: LiveTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "LOCK_WAIT_SECONDS", 1)
+    monkeypatch.setattr(reloading, "LOCK_WAIT_SECONDS", 1)
     fill(task)
     task.run()
-    meta, plan = task.work().meta, reload.plan_reload(task.work(), shard(task, 1), ["v"])
+    meta, plan = task.work().meta, reloading.plan_reload(task.work(), shard(task, 1), ["v"])
     meta.reloads.begin(shard(task, 1), plan.state.target, ["v"], plan.basis, None)
     with contextlib.closing(mysql.connect(task.sources["s1"].server)) as writer:
         mysql.begin(writer)
         mysql.query(writer, f"UPDATE {task.name}.g_1 SET v = 77 WHERE id = 1001")
         with pytest.raises(ServerError) as caught:
-            reload._write_chunk(task.work(), shard(task, 1), ("v",), 3)
+            reloading._write_chunk(task.work(), shard(task, 1), ("v",), 3)
         assert caught.value.transient
         mysql.commit(writer)
     again(task, 1, "v")
@@ -216,8 +216,8 @@ def test_what_cannot_be_reloaded(task: LiveTask) -> None:
     assert "rows of the target are found by it" in refusal(task, 1, "id")
     assert "unique key u of the target" in refusal(task, 1, "u")
     with pytest.raises(UnshardError, match="US-5090"):
-        reload.shard_named(task.work(), "s1/nobody.t")
-    assert reload.shard_named(task.work(), f"s1/{task.name}.g_1") == shard(task, 1)
+        reloading.shard_named(task.work(), "s1/nobody.t")
+    assert reloading.shard_named(task.work(), f"s1/{task.name}.g_1") == shard(task, 1)
     up(task, 1, "ALTER TABLE {t} ADD c INT")
     assert "[US-5094]" in refusal(task, 1, "v")
     task.run()
@@ -237,9 +237,9 @@ def test_what_cannot_be_reloaded(task: LiveTask) -> None:
 def test_a_reload_begins_again_after_a_ddl(task: LiveTask) -> None:
     fill(task)
     task.run()
-    meta, plan = task.work().meta, reload.plan_reload(task.work(), shard(task, 1), ["v"])
+    meta, plan = task.work().meta, reloading.plan_reload(task.work(), shard(task, 1), ["v"])
     meta.reloads.begin(shard(task, 1), plan.state.target, ["v"], plan.basis, None)
-    assert reload._write_chunk(task.work(), shard(task, 1), ("v",), 3) is not None
+    assert reloading._write_chunk(task.work(), shard(task, 1), ("v",), 3) is not None
     task.target.run(f"UPDATE {task.table('g')} SET v = -1, seen = seen")
     (open_one,) = meta.reloads.newest()
     assert (open_one.state, open_one.rows_read, open_one.reached) == ("reading", 3, (b"1002",))

@@ -19,16 +19,16 @@ from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
 from unshard.core.rows.compaction import Collisions, Op
-from unshard.core.rules.eventfilter import Judged
+from unshard.core.rules.filters import Judged
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import Collision, RowRefused
 from unshard.errors.source import ConnectionLost, ServerBusy
-from unshard.units.rows.apply import changes_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import HeldPart
-from unshard.units.window import slices as windowslices
+from unshard.units.window import sparkjob as windowslices
 from unshard.units.window.tasks import fence_of
 from unshard_demo.servers import MariaDb
 

@@ -15,9 +15,8 @@ from unshard.core import codec
 from unshard.core.window.pace import Pace, WindowLimits
 from unshard.core.window.plan import Plan
 from unshard.errors.relay import SegmentDamaged
-from unshard.units.limits import Limits
 from unshard.units.window.sync import next_plan, run_window
-from unshard.units.work import Work
+from unshard.units.work import Limits, Work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -24,13 +24,11 @@ from unshard.operate import issuing
 from unshard.operate.command import DropShard, Force, Skip
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
-from unshard.units.lazyspark import LazySpark
-from unshard.units.limits import Limits
 from unshard.units.relay import pull
-from unshard.units.window.spark import run_job
+from unshard.units.window.sparkjob import run_job
 from unshard.units.window.sync import WindowReport, next_plan, run_window, window_job
 from unshard.units.window.tasks import PartReport
-from unshard.units.work import Work, open_work
+from unshard.units.work import LazySpark, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkConnect
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.members import MemberState
-from unshard.core.ddl.ways import Way
+from unshard.core.ddl.lock import LockState, MemberState, Way
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused

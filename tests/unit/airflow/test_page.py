@@ -19,18 +19,15 @@ from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.adapters.meta.taskrecords import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
-from unshard.core.ddl.lock import LockState, Outcome
-from unshard.core.ddl.members import MemberState
+from unshard.core.ddl.lock import LockState, MemberState, Outcome
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.join.states import State
 from unshard.core.masking import refusal, statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.collision import Clash, CollisionState, Found, RecordedCollision
-from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.task.pause import PauseKind, PauseState
-from unshard.core.task.state import Phase
+from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.task.state import PauseKind, PauseState, Phase
 from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock

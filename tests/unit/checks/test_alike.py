@@ -2,8 +2,7 @@
 
 import pytest
 
-from unshard.core.checks.alike import summaries
-from unshard.core.checks.items import Item, Severity, problem
+from unshard.core.checks.items import Item, Severity, problem, summaries
 from unshard.errors.checks import KeylessTable, StructureAltered
 
 SOURCE = "source s1"

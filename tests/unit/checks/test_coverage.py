@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.codederrors import all_errors
-from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.itemnames import ITEMS
+from unshard.core.checks.items import CERTAIN, LIKELY, codes
 from unshard.errors.base import ServerError, TargetError
 from unshard.errors.checks import CheckFailed, CheckWarned
 

@@ -13,13 +13,13 @@ from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_t
 from unshard.config.reading import starting_at
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History, contains, read_set
-from unshard.core.rules.eventfilter import Action, Event
 from unshard.core.rules.extractors import Extracted
+from unshard.core.rules.filters import Action, Event
 from unshard.core.window.pace import WindowLimits
 from unshard.errors import UnshardError
 from unshard.errors.config import BadValue, PatternInvalid, RouteAmbiguous, SourceNotInTask
 from unshard.errors.meta import StartNotNew
-from unshard.units.full.starttime import last_before
+from unshard.units.full.snapshot import last_before
 
 ROOT = Path(__file__).parents[3]
 SOURCE = "source-id: {id}\nfrom: {{host: h, user: u, password-env: P}}\n"

@@ -21,8 +21,8 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.onetoone import Feeds
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.eventfilter import EventFilter
 from unshard.core.rules.extractors import Extracted
+from unshard.core.rules.filters import EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.errors.ddl import EffectRefused, StructureUnknown

@@ -20,9 +20,8 @@ from unshard.core.ddl.lock import (
     skip_resolutions,
     void,
 )
-from unshard.core.ddl.newshards import Admission, admissions, is_expected
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import complete_sources, groups, releasable
+from unshard.core.ddl.shardgroup import Admission, admissions, complete_sources, groups, is_expected, releasable
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 

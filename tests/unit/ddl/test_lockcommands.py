@@ -8,9 +8,9 @@ import pytest
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.replacement import replacing
-from unshard.core.ddl.textdifference import differing_words
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import differing_words
 from unshard.core.sql.mode import ANSI_QUOTES
 from unshard.errors.locks import ReplacementRefused
 from unshard.operate.advice import advice_lines

@@ -9,10 +9,9 @@ from unshard.core.ddl.onetoone import Feeds, is_only, waiting, whole_entry
 from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
 from unshard.core.rules.extractors import Extractor, Origin
 from unshard.core.rules.pattern import compile_pattern, compile_regex
-from unshard.core.rules.routing import RouteRule, Routing, compile_rule
+from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing, compile_rule, compile_tables
 
 T = TableId("shop", "t")
 

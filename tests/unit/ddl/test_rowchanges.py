@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.ddl.rowchanges import may_hide, row_change
+from unshard.core.ddl.names import may_hide, row_change
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import ANSI_QUOTES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.full.condition import ALL_ROWS, ValidationFilter, look_through, refused
+from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of, weights
-from unshard.core.numbers import amount
+from unshard.core.shown import amount
 
 
 class Chunk(NamedTuple):

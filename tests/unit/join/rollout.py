@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 
 from tests.unit.join.paper import PaperTable, alter
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join import decision
 from unshard.core.join.decision import (
     Change,
@@ -47,7 +48,6 @@ from unshard.core.join.places import places
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.mode import NAMES
 from unshard.core.structures.columntypes import DecimalType, IntegerType, LabelType, TextType
 
@@ -460,8 +460,8 @@ def _value(literal: str) -> object:
 
 def _convert_row(row: Row, before: PaperTable, after: PaperTable, sql: str, shard: Shard, up: Upstream) -> None:
     """Do to one row what ALTER TABLE does."""
+    from unshard.core.ddl.lineage import names_after
     from unshard.core.join.tables import table_of
-    from unshard.core.rows.lineage import names_after
 
     moved = names_after([c.name for c in before.columns if not c.generated], [ExecutedDdl(sql, STRICT)])
     old = dict(row)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import World, shards
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, wanted
 from unshard.core.join.group import Group, ReloadReason, begin, fill_of, held_fill, is_same_fill, moved
 from unshard.core.model import Shard
-from unshard.core.rows.lineage import ExecutedDdl
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)"
 ONE, TWO, THREE = shards(3)

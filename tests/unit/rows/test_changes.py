@@ -16,8 +16,8 @@ from unshard.core.model import Column, Index, Location, Server, Shard, TableId, 
 from unshard.core.rows.compaction import Collisions, Op, Write, action
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
-from unshard.units.rows.apply import changes_of
-from unshard.units.rows.changes import RUNS, Origin, runs_of
+from unshard.units.rows.batchruns import RUNS, BatchOrigin, runs_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 
 TARGET = TableId("db", "t")
@@ -90,7 +90,7 @@ def runs(job: WindowJob, both: tuple[list[tuple[Op, Row]], ...], cuts: list[int]
         while rest:
             size = next(sizes)
             conversion, layout = job.conversion(Rows(SHARDS[number], job.schemas[0].digest, TARGET))
-            batch, broken = runs_of(batch_of(rest[:size]), conversion, Origin(number, layout, len(batches), safe))
+            batch, broken = runs_of(batch_of(rest[:size]), conversion, BatchOrigin(number, layout, len(batches), safe))
             assert broken is None
             batches.append(batch)
             rest = rest[size:]

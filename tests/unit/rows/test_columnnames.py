@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.rows.test_waysout import TARGET, shard
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState
-from unshard.core.model import Column, Index, TableSchema
-from unshard.core.rows.columnnames import (
+from unshard.core.ddl.columnnames import (
     as_own,
     in_target,
     named,
@@ -16,8 +14,9 @@ from unshard.core.rows.columnnames import (
     translated,
     with_names,
 )
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.unnamed import UnnamedShard
+from unshard.core.ddl.lineage import ExecutedDdl
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, UnnamedShard
+from unshard.core.model import Column, Index, TableSchema
 
 CREATE = (
     "CREATE TABLE `t` (\n  `id` int(11) NOT NULL,\n  `{name}` {kind},\n  PRIMARY KEY (`id`),\n  KEY `d` (`{name}`)\n)"

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused

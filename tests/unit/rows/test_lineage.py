@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 
 NAMES = ("id", "a", "B", "c")
 CASES = [

@@ -14,8 +14,8 @@ from unshard.adapters.target.targetrows import Changes
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.structures.tablekeys import as_filled
-from unshard.units.rows.apply import changes_of
-from unshard.units.rows.changes import TRACKED, Origin, runs_of
+from unshard.units.rows.batchruns import TRACKED, BatchOrigin, runs_of
+from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import Rows, WindowJob
 
 OWN = Column("note", "varchar", "varchar(9)", True, "utf8mb4", None, None, "")
@@ -67,7 +67,7 @@ def applied(
             size += len(rest) > size and rest[size][0] is Op.AFTER
             conversion, layout = job.conversion(Rows(SHARDS[shard], schema.digest, TARGET))
             batch, broken = runs_of(
-                batch_of(rest[:size]), conversion, Origin(shard, layout, number, safe, tracked=True)
+                batch_of(rest[:size]), conversion, BatchOrigin(shard, layout, number, safe, tracked=True)
             )
             assert broken is None
             batches.append(batch)

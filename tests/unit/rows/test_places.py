@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.join.paper import PaperTable, alter, create
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, wanted
 from unshard.core.join.difference import Target, apply, target_of
 from unshard.core.join.group import Group, begin
 from unshard.core.join.places import JoinedRows, RowIds, places
 from unshard.core.model import Column, Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rows.missingcolumns import filled_value
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping

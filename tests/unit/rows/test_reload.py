@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unshard.adapters.target.chunkprogress import ColumnUpdate
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.reload import (
+from unshard.core.rows.columnreload import (
     CHUNK_BYTES,
     Reload,
     ReloadState,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.servervalues import filled_by_each
+from unshard.core.ddl.lineage import ExecutedDdl
+from unshard.core.ddl.sessioneffects import filled_by_each
 
 SPECS = [
     ("ADD c INT DEFAULT 5", []),

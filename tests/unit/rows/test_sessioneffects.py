@@ -2,18 +2,11 @@
 
 import pytest
 
+from unshard.core.ddl.lineage import ExecutedDdl
+from unshard.core.ddl.sessioneffects import converted_in, elsewhere, fixed, noted_columns, session_note, without_note
 from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.sessioneffects import (
-    converted_in,
-    elsewhere,
-    fixed,
-    noted_columns,
-    session_note,
-    without_note,
-)
 from unshard.core.sql.mode import NAMES
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unshard.units.rows import shuffle
-from unshard.units.rows.changes import RUNS
+from unshard.units.rows.batchruns import RUNS
 
 
 def batch(numbers: list[int]) -> pa.RecordBatch:

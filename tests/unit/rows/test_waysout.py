@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, Way
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.ways import USUAL, Way
+from unshard.core.ddl.waysout import Conflict, extension, is_same_change, ways_out
 from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.waysout import Conflict, extension, is_same_change, ways_out
 
 NOW, TARGET = datetime(2026, 1, 1, tzinfo=UTC), TableId("shop", "orders")
 START = "id int, a int"
@@ -60,7 +59,7 @@ CASES = [
     ("another name, changed without rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK), (Way.SAME,)),
     ("another name, changed with rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK, held=(1,)), (Way.SAME,)),
     ("a renamed column, changed", shard("s1", A_TO_C), shard("s2", ("MODIFY a INT", START)), (Way.SAME, Way.NOTHING)),
-    ("an index", shard("s1", ADD_C), shard("s2", ("ADD INDEX (a)", START)), USUAL),
+    ("an index", shard("s1", ADD_C), shard("s2", ("ADD INDEX (a)", START)), USUAL_WAYS),
 ]
 
 
@@ -84,7 +83,7 @@ def test_extended_statements_add_the_columns_of_the_other_shards() -> None:
 
 def test_unknown_structure_cannot_be_simulated() -> None:
     unknown = shard("s2", ("an unknown DDL", ""))
-    assert ways_out(conflict(shard("s1", ADD_C), unknown)).offered == USUAL
+    assert ways_out(conflict(shard("s1", ADD_C), unknown)).offered == USUAL_WAYS
     assert not is_same_change(conflict(shard("s1", ADD_C), unknown), unknown)
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from unshard.core.model import TableId
-from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
 from unshard.core.rules.pattern import compile_pattern
+from unshard.core.rules.routing import BlockAllowList, compile_tables
 
 
 def allow_list(do_dbs=(), ignore_dbs=(), do_tables=(), ignore_tables=()) -> BlockAllowList:

@@ -17,7 +17,7 @@ from unshard.core.rules.columnmapping import (
 from unshard.core.rules.pattern import compile_pattern
 from unshard.core.rules.reshaping import Reshaping, seen
 from unshard.core.rules.routing import Routing
-from unshard.core.window.rules import revise
+from unshard.core.window.rulechanges import revise
 from unshard.errors import UnshardError
 from unshard.units.rows.conversion import conversion, convert, with_bits
 

@@ -10,13 +10,13 @@ from unshard.core.ddl.effects import Coordinated, Effect, Follows, Ignored, Join
 from unshard.core.model import Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.compaction import Op
-from unshard.core.rules.eventfilter import DML, Action, Event, EventFilter, EventRule, Judged
+from unshard.core.rules.filters import DML, Action, Event, EventFilter, EventRule, Judged
 from unshard.core.rules.pattern import compile_pattern
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.ddl import DdlFiltered
 from unshard.errors.rules import RowsFiltered
 from unshard.units.ddl.effects import DdlEffects
-from unshard.units.rows.filtering import passing
+from unshard.units.rows.batchruns import passing
 
 
 def rule(action: Action, *events: str, sql: str = "", patterns: str = "*.*", name: str = "r") -> EventRule:

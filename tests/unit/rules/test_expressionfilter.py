@@ -6,9 +6,9 @@ import pytest
 
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Op
-from unshard.core.rules.expressionfilter import RowFilter, names_in, unfit_expression
+from unshard.core.rules.filters import RowFilter, names_in, unfit_expression
 from unshard.core.rules.reshaping import Reshaping
-from unshard.units.rows.filtering import Filtering
+from unshard.units.rows.batchruns import Filtering
 
 T = TableId("shop_1", "t_1")
 SHARD = Shard("s1", T)

@@ -39,7 +39,7 @@ from unshard.core.model import Column, Location, Server, Tls, Verify
 from unshard.errors import UnshardError
 from unshard.errors.relay import DamagedEvent, DumpBroken
 from unshard.errors.source import ConnectionLost, FileRequested, PasswordRequested, ProtocolBroken, ServerUnreachable
-from unshard.units.relay.failover import begins
+from unshard.units.relay.pull import begins
 
 SECRET = b"what only this process may read"
 ROW = Column("c", "varbinary", "varbinary(255)", True, None, None, None, "")

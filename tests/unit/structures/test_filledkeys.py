@@ -2,9 +2,9 @@
 
 import pytest
 
+from unshard.core.ddl.lineage import ExecutedDdl, filled_names
 from unshard.core.full.chunks import finds_alike
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.structures.comparison import unfit_reasons
 from unshard.core.structures.tablekeys import SharedKey, as_filled, finding_index, may_share_key, shared_keys
 

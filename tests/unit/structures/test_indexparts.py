@@ -2,14 +2,14 @@
 
 import pytest
 
+from unshard.core.ddl.columnnames import with_names
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import with_names
-from unshard.core.rows.reload import unfit_column
+from unshard.core.rows.columnreload import unfit_column
 from unshard.core.structures.comparison import shape_differences
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed
 from unshard.core.structures.parsedtable import index_parts
 from unshard.core.structures.tablekeys import UniqueKey, conditions, may_share_key, shared_keys, unique_keys
-from unshard.core.validate.targetcolumns import without_columns
+from unshard.core.validate.comparedrows import without_columns
 
 TABLE = TableId("d", "t")
 TAGS = "(cast(json_extract(`doc`,_utf8mb4'$.`x') as unsigned array))"

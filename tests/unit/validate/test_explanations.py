@@ -7,8 +7,7 @@ import pytest
 
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.validate.explanations import Because, NotYetInTarget
-from unshard.core.validate.rowdifferences import Difference, DifferenceKind
+from unshard.core.validate.rowdifferences import Because, Difference, DifferenceKind, NotYetInTarget
 from unshard.core.window.suspension import Refusal, SuspendedTarget
 
 TARGET, NOW = TableId("shop", "t"), datetime(2026, 1, 1)

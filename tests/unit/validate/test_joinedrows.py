@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.unit.join.paper import alter, create
 from unshard.core.join.group import Group, Member, Reload, ReloadReason, begin, joined_by
 from unshard.core.model import Shard, TableId
-from unshard.core.validate.joinedrows import compared_rows
+from unshard.core.validate.comparedrows import compared_rows
 
 ONE, TWO = Shard("s1", TableId("d", "t1")), Shard("s2", TableId("d", "t2"))
 TABLE = create("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9))")

@@ -2,27 +2,27 @@
 
 import pytest
 
-from unshard.core.task.lag import Lag, Missing, Unread, lag_of, longest
+from unshard.core.task.lag import Lag, OldestMissing, Unread, lag_of, longest
 from unshard.core.task.state import Phase, condition
 
 CASES = [
-    ("nothing is missing", Missing(), Lag(0), "0 s"),
-    ("unread binlog", Missing(unread=12.7), Lag(12), "12 s"),
-    ("it has just been written", Missing(unread=0.0), Lag(1), "1 s"),
-    ("its clock is ahead", Missing(unread=-5.0), Lag(1), "1 s"),
-    ("idle, and a row is held", Missing(held=3700.0), Lag(3700), "1 h 1 min"),
-    ("a DDL waits without rows", Missing(ddl=60.0), Lag(60), "1 min 0 s"),
-    ("the oldest counts", Missing(unread=5.0, ddl=60.0, held=50.0, rows=7.0), Lag(60), "1 min 0 s"),
-    ("diverted rows", Missing(rows=9.0), Lag(9), "9 s"),
-    ("the full load", Missing(load=35.0), Lag(35, is_least=True), "at least 35 s"),
-    ("the full load has just begun", Missing(load=0.2), Lag(1, is_least=True), "at least 1 s"),
-    ("the source is down", Missing(unread=Unread.UNKNOWN), Lag(None, is_least=True), "unknown"),
-    ("it is down, and a row is held", Missing(Unread.UNKNOWN, held=8.0), Lag(8, is_least=True), "at least 8 s"),
+    ("nothing is missing", OldestMissing(), Lag(0), "0 s"),
+    ("unread binlog", OldestMissing(unread=12.7), Lag(12), "12 s"),
+    ("it has just been written", OldestMissing(unread=0.0), Lag(1), "1 s"),
+    ("its clock is ahead", OldestMissing(unread=-5.0), Lag(1), "1 s"),
+    ("idle, and a row is held", OldestMissing(held=3700.0), Lag(3700), "1 h 1 min"),
+    ("a DDL waits without rows", OldestMissing(ddl=60.0), Lag(60), "1 min 0 s"),
+    ("the oldest counts", OldestMissing(unread=5.0, ddl=60.0, held=50.0, rows=7.0), Lag(60), "1 min 0 s"),
+    ("diverted rows", OldestMissing(rows=9.0), Lag(9), "9 s"),
+    ("the full load", OldestMissing(load=35.0), Lag(35, is_least=True), "at least 35 s"),
+    ("the full load has just begun", OldestMissing(load=0.2), Lag(1, is_least=True), "at least 1 s"),
+    ("the source is down", OldestMissing(unread=Unread.UNKNOWN), Lag(None, is_least=True), "unknown"),
+    ("it is down, and a row is held", OldestMissing(Unread.UNKNOWN, held=8.0), Lag(8, is_least=True), "at least 8 s"),
 ]
 
 
 @pytest.mark.parametrize(("missing", "want", "text"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_lag(missing: Missing, want: Lag, text: str) -> None:
+def test_lag(missing: OldestMissing, want: Lag, text: str) -> None:
     assert (lag_of(missing), str(want)) == (want, text)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from unshard.adapters import spark
 from unshard.errors.meta import SparkUnavailable
-from unshard.units.lazyspark import LazySpark, begin
+from unshard.units.work import LazySpark, begin
 
 
 class Sessions:

@@ -26,7 +26,7 @@ from unshard.core.rules.shardrows import ShardRows
 from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import Contradiction, Plan, Rename
 from unshard.core.window.planning import plan_window
-from unshard.core.window.planrules import PlanRules
+from unshard.core.window.shardchanges import PlanRules
 from unshard.core.window.suspension import held_behind, withheld
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import SegmentGap, UnknownShard

@@ -7,17 +7,16 @@ import pytest
 
 from tests.unit.window.test_planning import NAMED, SIZE, T1, T2, TARGET, at, ddl, entry, held, plan, rows, state
 from unshard.core.ddl.lock import DdlLock, LockState, decide
+from unshard.core.ddl.lockstages import lock_stages
 from unshard.core.ddl.queue import ShardState
-from unshard.core.ddl.stages import lock_stages
 from unshard.core.model import Shard
+from unshard.core.stages import evaluate
 from unshard.core.task.fullstages import FullMode, last_stage, source_stages
 from unshard.core.task.state import Phase
-from unshard.core.window.explain import LockHold, Surroundings, explain
 from unshard.core.window.plan import Contradiction, Plan
-from unshard.core.window.stages import Attempt, Done, following
 from unshard.core.window.suspension import TargetRefused
+from unshard.core.window.windowstages import Attempt, Done, LockHold, Surroundings, explain, following
 from unshard.errors.rows import NoTargetTable
-from unshard.units.stages import evaluate
 
 WINDOW = plan([rows(0, T1)], [state(T1)])
 CONTRADICTION = Contradiction(Shard("s1", T1), "seg-0", 0, at(0), "a", "b", 0)
@@ -45,16 +44,16 @@ AFTER = {
 @pytest.mark.parametrize("case", ATTEMPTS)
 def test_stages_that_are_left_follow_from_the_attempt(case: str) -> None:
     attempt, names = ATTEMPTS[case]
-    assert [stage.name for stage in following(WINDOW, attempt)] == names
+    assert [stage.kind for stage in following(WINDOW, attempt)] == names
 
 
 def test_rows_of_a_dropped_shard_are_deleted_before_the_commit() -> None:
     made = plan([ddl(0, "clear t_1"), rows(1, T2)], [state(T1), state(T2)], rows_of=lambda *_: NAMED)
-    assert [stage.name for stage in following(made)] == [*ALL[:3], "delete-rows", *ALL[3:]]
-    assert [stage.name for stage in following(made, Attempt(Done.MOVED))] == ["delete-rows", *ALL[3:]]
-    assert [stage.name for stage in following(made, Attempt(Done.DELETED))] == ALL[3:]
+    assert [stage.kind for stage in following(made)] == [*ALL[:3], "delete-rows", *ALL[3:]]
+    assert [stage.kind for stage in following(made, Attempt(Done.MOVED))] == ["delete-rows", *ALL[3:]]
+    assert [stage.kind for stage in following(made, Attempt(Done.DELETED))] == ALL[3:]
     (detail,) = (
-        each for stage in following(made) for each in explain(stage, Surroundings()) if each.action == "delete"
+        each for stage in following(made) for each in explain(stage, made, Surroundings()) if each.action == "delete"
     )
     assert (detail.shard, detail.target, detail.ddl) == (Shard("s1", T1), TARGET, "clear t_1")
 
@@ -68,12 +67,12 @@ def test_evaluator_runs_the_first_stage_and_derives_the_rest_again() -> None:
     ran: list[str] = []
 
     def run(stage, attempt: Attempt) -> Attempt:
-        ran.append(stage.name)
-        if stage.name == "suspend":
+        ran.append(stage.kind)
+        if stage.kind == "suspend":
             return Attempt(is_again=True)
-        if stage.name == "move" and not attempt.is_again:
+        if stage.kind == "move" and not attempt.is_again:
             return Attempt(refused=(REFUSED,))
-        return replace(attempt, done=AFTER[stage.name])
+        return replace(attempt, done=AFTER[stage.kind])
 
     assert evaluate(Attempt(), lambda attempt: following(WINDOW, attempt), run).done is Done.SWEPT
     assert ran == ["begin", "create-targets", "move", "suspend", *ALL]
@@ -82,7 +81,7 @@ def test_evaluator_runs_the_first_stage_and_derives_the_rest_again() -> None:
 def test_every_stage_describes_itself_in_one_sentence() -> None:
     for attempt, _ in ATTEMPTS.values():
         for stage in following(WINDOW, attempt):
-            assert stage.describe() and "\n" not in stage.describe()
+            assert stage.text and "\n" not in stage.text
 
 
 def around(*shards: ShardState, **parts: object) -> Surroundings:
@@ -90,7 +89,7 @@ def around(*shards: ShardState, **parts: object) -> Surroundings:
 
 
 def told(made: Plan, found: Surroundings) -> list[tuple[str, str, str]]:
-    details = (detail for stage in following(made) for detail in explain(stage, found))
+    details = (detail for stage in following(made) for detail in explain(stage, made, found))
     return [(detail.action, detail.lock, detail.text) for detail in details]
 
 
@@ -165,7 +164,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 def waits_of(*members: ShardState, **parts: object) -> list[tuple[str, str]]:
     lock = replace(DdlLock("l", TARGET, 1, entry(T1, 1), MOMENT, MOMENT), **parts)  # type: ignore[arg-type]
     decision = decide(members, lock, {})
-    return [(stage.name, stage.describe()) for stage in lock_stages(lock, decision, lock.replacement or ("routed",))]
+    return [(stage.kind, stage.text) for stage in lock_stages(lock, decision, lock.replacement or ("routed",))]
 
 
 EXECUTE = ["intent", "execute", "resolve"]
@@ -216,14 +215,14 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_full_load_goes_on_from_the_phase(phase: Phase) -> None:
-    assert [stage.name for stage in source_stages("s1", phase, FullMode())] == PHASES[phase]
+    assert [stage.kind for stage in source_stages(phase, FullMode())] == PHASES[phase]
 
 
 def test_modes_leave_stages_out() -> None:
     only_dump = FullMode(loads=False, ends=False, syncs=False)
-    assert [stage.name for stage in source_stages("s1", Phase.NEW, only_dump)] == ["snapshot", "dump"]
+    assert [stage.kind for stage in source_stages(Phase.NEW, only_dump)] == ["snapshot", "dump"]
     only_load = FullMode(begins=False)
-    assert [stage.name for stage in source_stages("s1", Phase.DUMPED, only_load)] == ["load"]
+    assert [stage.kind for stage in source_stages(Phase.DUMPED, only_load)] == ["load"]
     assert last_stage({"s1": Phase.NEW}, only_dump) is None
 
 

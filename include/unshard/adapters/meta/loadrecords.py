@@ -17,8 +17,7 @@ from unshard.adapters.meta.rows import shard_columns, shard_of, target_columns, 
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
 from unshard.core.full.lateindexes import LateIndex
-from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of
-from unshard.core.full.ratelimit import take
+from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of, take
 from unshard.core.model import Shard, TableId
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile
 from unshard.errors.full import ChunkGone

@@ -33,11 +33,11 @@ from unshard.adapters.meta.rows import (
     shard_of,
     target_columns,
 )
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import LockState, Outcome, PendingSkip
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.ddl.shardgroup import last_index
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 
 DDL_LOCK_MEMBER, DDL_LOCK, DDL_HISTORY = tables.ddl_lock_member, tables.ddl_lock, tables.ddl_history

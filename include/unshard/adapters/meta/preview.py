@@ -13,11 +13,10 @@ from unshard.adapters.meta.shardrecords import Structures
 from unshard.adapters.meta.sourcerecords import DefaultChange, Defaults
 from unshard.adapters.meta.suspensions import SuspendedTargets
 from unshard.core.ddl.lockcommands import IssuedCommand
-from unshard.core.ddl.queue import ShardState
+from unshard.core.ddl.queue import ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.rows.unnamed import UnnamedShard
-from unshard.core.task.pendingwork import EVERYTHING, PendingWork
+from unshard.core.task.state import EVERYTHING, PendingWork
 from unshard.core.window.suspension import SuspendedTarget
 
 

@@ -33,9 +33,8 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState
 from unshard.core.full.chunks import unpack_key
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.rows.collision import Clash, CollisionState, Found, RecordedCollision
-from unshard.core.rows.reload import Reload, ReloadState, continues, names_digest
-from unshard.core.rows.rowerrors import RowError, RowErrorState
+from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
+from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.lag import Waiting
 from unshard.core.window.plan import Plan
 

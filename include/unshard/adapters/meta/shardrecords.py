@@ -44,13 +44,11 @@ from unshard.adapters.meta.unknownstructures import (
 )
 from unshard.core import codec
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.rows.unnamed import UnnamedShard
-from unshard.core.task.pendingwork import EVERYTHING, PendingWork
-from unshard.core.task.state import HeldTotals
+from unshard.core.task.state import EVERYTHING, HeldTotals, PendingWork
 from unshard.core.window.plan import Rename, StructureChange
 from unshard.errors.meta import StructureMissing
 

@@ -22,7 +22,7 @@ from unshard.core.model import Location, TableId
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.task.state import Checkpoint, Phase, SourceState
 from unshard.core.window.plan import Plan, UnreadStatement
-from unshard.core.window.rules import Rules
+from unshard.core.window.rulechanges import Rules
 from unshard.errors.meta import PhaseFellBack, UnknownSource
 
 SOURCE, CHECKPOINT, RULES, SCHEMA_DEFAULT = tables.source, tables.checkpoint, tables.rules, tables.schema_default

@@ -15,11 +15,9 @@ from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.queue import EntryState
 from unshard.core.ddl.statementcommands import CommandKind
 from unshard.core.join.changekind import ChangeKind
-from unshard.core.rows.collision import CollisionState, Found
-from unshard.core.rows.reload import ReloadState
-from unshard.core.rows.rowerrors import RowErrorState
-from unshard.core.task.pause import PauseKind
-from unshard.core.task.state import ChunkState, Phase
+from unshard.core.rows.columnreload import ReloadState
+from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
+from unshard.core.task.state import ChunkState, PauseKind, Phase
 
 metadata = MetaData()
 NOW = func.utc_timestamp(6)

@@ -17,8 +17,7 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import TableId
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.sql import lastwrites
-from unshard.core.task.pause import PauseKind, PauseState
-from unshard.core.task.state import ChunkState
+from unshard.core.task.state import ChunkState, PauseKind, PauseState
 from unshard.errors.meta import TaskPaused
 
 PAUSE, PRECHECK, WRITE_PATH, SOURCE, FENCE = (

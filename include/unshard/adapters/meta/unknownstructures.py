@@ -4,7 +4,7 @@ A structure after an undecided DDL is unknown: an empty digest in four tables. E
 digest that it replaces, so it can be repeated and can run beside a window. If that window commits an unknown structure,
 the next run finds it.
 
-A column may have another name in the target (core.rows.columnnames). Its structures are named in one transaction for
+A column may have another name in the target (core.ddl.columnnames). Its structures are named in one transaction for
 each shard, while no window of the source is open; repeating it changes nothing.
 """
 
@@ -26,10 +26,9 @@ from unshard.adapters.meta.rows import (
     verdict_columns,
 )
 from unshard.adapters.meta.sourcerecords import lock_source
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, Record, ShardWithUnknowns, structures_of
 from unshard.core.model import Location, Shard
-from unshard.core.rows.unnamed import UnnamedShard
 
 SHARD, TABLE_SCHEMA, SHARD_DDL, HELD_ROWS = tables.shard, tables.table_schema, tables.shard_ddl, tables.held_rows
 DDL_LOCK, DDL_LOCK_MEMBER = tables.ddl_lock, tables.ddl_lock_member

@@ -50,9 +50,8 @@ from unshard.adapters.meta.taskrecords import refuse_paused
 from unshard.core import codec
 from unshard.core.ddl.queue import EntryState, HeldFile
 from unshard.core.model import TableId
-from unshard.core.rows.collision import CollisionState
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import BegunWindow, Phase, SyncState
+from unshard.core.rows.rowerrors import CollisionState
+from unshard.core.task.state import BegunWindow, PendingWork, Phase, SyncState
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget

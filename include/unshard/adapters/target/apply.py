@@ -59,7 +59,7 @@ from unshard.adapters.target.session import Writer, in_sessions, open_session, r
 from unshard.adapters.target.takenkeys import Ledger
 from unshard.adapters.target.targetrows import Applied, Changes
 from unshard.core.model import TableId
-from unshard.core.rows.collision import Found
+from unshard.core.rows.rowerrors import Found
 from unshard.errors.meta import FenceMissing
 from unshard.errors.rows import Collision, RowsMissing, WriteRefused
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing

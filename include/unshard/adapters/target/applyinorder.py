@@ -88,9 +88,8 @@ from unshard.adapters.target.targetrows import (
     key_of,
 )
 from unshard.core.model import TableId
-from unshard.core.rows.collision import Found
-from unshard.core.rows.compaction import Collisions
-from unshard.core.rows.inorder import RowStepKind
+from unshard.core.rows.compaction import Collisions, RowStepKind
+from unshard.core.rows.rowerrors import Found
 from unshard.core.sql.literals import literal, stored
 from unshard.core.structures.tablekeys import own_columns, unique_keys
 from unshard.errors import UnshardError

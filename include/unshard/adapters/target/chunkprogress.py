@@ -18,7 +18,7 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.sending import STATEMENT_BYTES, run_statement
 from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
-from unshard.core.rows.reload import ReloadState, names_digest
+from unshard.core.rows.columnreload import ReloadState, names_digest
 from unshard.core.sql.literals import stored
 from unshard.core.task.state import ChunkState
 from unshard.errors.meta import UnknownSource

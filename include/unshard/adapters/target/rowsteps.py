@@ -12,8 +12,7 @@ from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.rendering import ABSENT, unescaped
 from unshard.adapters.target.targetrows import Destination, key_of, shown
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
-from unshard.core.rows.inorder import RowStepKind
+from unshard.core.rows.compaction import Collisions, RowStepKind
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced

@@ -16,8 +16,8 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.sending import load_rendered
 from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode, Writes, key_of
 from unshard.core.model import Column, Shard
-from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.structures.tablekeys import UniqueKey, alike, conditions
 from unshard.errors.rows import Collision
 

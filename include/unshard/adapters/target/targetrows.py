@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from unshard.adapters.target.rendering import can_be_parameters, lines_of, parameters_of, values_in, values_of
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import Clash
 from unshard.core.structures.tablekeys import UniqueKey
 
 # --- where rows are written ---

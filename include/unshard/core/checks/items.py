@@ -2,10 +2,18 @@
 
 An item that DM has, too, has DM's name, so that `ignore-checking-items` of a DM task file stays valid. DM's items for
 its physical import are accepted but check nothing, because rows are loaded with SQL.
+
+Group the items of prechecks that differ in the names of tables only, so that 500 tables give one line.
+
+Two items are alike if they are equal after all dotted names, such as `shop_1.orders`, are replaced.
+
+Findings that `ignore-checking-items: [all]` cannot hide: without the check, the task would stop at the same fact.
+
+`tests/unit/checks/test_coverage.py` says for each US-2xxx and US-6xxx code which check finds it.
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
@@ -15,22 +23,59 @@ from unshard.core.ddl.online import OnlineTable
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
 from unshard.errors import UnshardError
+from unshard.errors.base import ServerError
 from unshard.errors.checks import (
+    BinlogDisabled,
     BinlogEngineWrong,
     CaseRulesDiffer,
     CollationsDiffer,
     KeysCountUp,
+    KeysOverlap,
     ModesDiffer,
     OnlineDdlUnderWay,
+    PrivilegesMissing,
     RetentionShort,
     RowImageSparse,
     ServerIdTwice,
+    ServerIdZero,
     ShadowDoubtful,
+    ShardsDiffer,
+    StartBeyond,
+    StartGone,
+    StructureRefused,
     TargetNamesAlike,
+    TargetReadOnly,
+    TargetSettingWrong,
+    TargetTableUnfit,
     TargetTooOld,
     VersionUntested,
     ZonesDiffer,
 )
+from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
+from unshard.errors.full import (
+    ConditionChanged,
+    ConditionRefused,
+    DumpLeft,
+    NotDumped,
+    TargetNotEmpty,
+    TransactionsPrepared,
+)
+from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
+from unshard.errors.relay import GtidNotFound
+from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
+from unshard.errors.rules import (
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    ExtractionNeedsTable,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedIdsTooLarge,
+    MappedNotKey,
+    RowFilterFailed,
+)
+from unshard.errors.source import TableUnsupported
 
 NOT_IGNORED = "`ignore-checking-items` has no effect on this, because the task would stop at it"
 ONLY_BY_NAME = (
@@ -259,3 +304,148 @@ def shortened(names: Sequence[str], limit: int = 5) -> str:
     """Return the first `limit` names, and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+# --- items that differ in the names of tables only are one line
+
+
+NAMES = re.compile(r"[^\s,;:()'\"]+\.[^\s,;:()'\"]+")
+MOST = 4
+"""Alike items that are printed one by one."""
+SHOWN = 3
+"""Names in the message of a group."""
+
+
+def summaries(items: Iterable[Item]) -> list[Item]:
+    """Return one item for each group of more than four that are alike, and the others as they are."""
+    groups: dict[tuple[str, ...], list[Item]] = {}
+    for item in items:
+        groups.setdefault(_without_names(item), []).append(item)
+    found: list[Item] = []
+    for group in groups.values():
+        found += group if len(group) <= MOST else [_summary(group)]
+    return found
+
+
+def _summary(group: Sequence[Item]) -> Item:
+    """Return the first item; its message gets the number of the others and three of their names."""
+    names = [*map(_names, group)]
+    everywhere = set(names[0]).intersection(*names[1:])
+    own = [
+        next((name for name in found if name not in everywhere), item.place)
+        for found, item in zip(names, group, strict=True)
+    ]
+    others = f"the same for {len(group) - 1} others, such as {', '.join(own[1:][:SHOWN])}"
+    return replace(group[0], message=f"{group[0].message}; {others}")
+
+
+def _names(item: Item) -> list[str]:
+    return [*NAMES.findall(item.place), *NAMES.findall(item.message)]
+
+
+def _without_names(item: Item) -> tuple[str, ...]:
+    texts = (NAMES.sub("…", text) for text in (item.place, item.message, item.remedy))
+    return item.severity, item.name, item.code, *texts
+
+
+# --- findings that `ignore-checking-items: [all]` cannot hide
+
+
+UNFIT: tuple[type[UnshardError], ...] = (
+    ColumnNotInTarget,
+    ColumnTypesDiffer,
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    ExtractionNeedsTable,
+    KeyColumnMissing,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedNotKey,
+)
+"""Errors of a structure, or of the names of a shard, with which no row of the shard can be written."""
+CERTAIN: tuple[type[UnshardError], ...] = (
+    *UNFIT,
+    BackupOlder,
+    BinlogDisabled,
+    ConditionChanged,
+    ConditionRefused,
+    DumpLeft,
+    EngineNotTransactional,
+    ExtractionNotFound,
+    GtidNotFound,
+    MappingAmbiguous,
+    MappingNameUnfit,
+    NotDumped,
+    RouteAmbiguous,
+    ServerError,
+    ShardsDiffer,
+    ShardsWithoutJoin,
+    StartBeyond,
+    StartGone,
+    StorageFailed,
+    StoredFileMissing,
+    StructureRefused,
+    TableUnsupported,
+    TargetNamesAlike,
+    TargetNotEmpty,
+    TargetReadOnly,
+    TargetTableUnfit,
+    TargetTooOld,
+    TransactionsPrepared,
+)
+"""Errors that the first steps of a task raise if they find what the check found."""
+
+
+LIKELY: tuple[type[UnshardError], ...] = (
+    KeysOverlap,
+    MappedIdsTooLarge,
+    PrivilegesMissing,
+    RowFilterFailed,
+    ServerIdZero,
+)
+"""Errors with which a later step fails, unless a row is not dumped or changed, or the server lists no role of the
+account: `all` does not ignore them, their own item does.
+"""
+
+
+def codes(kinds: tuple[type[UnshardError], ...]) -> frozenset[str]:
+    """Return the codes of the classes and of their subclasses."""
+    return frozenset(each.code for kind in kinds for each in (kind, *kind.__subclasses__()))
+
+
+# --- settings of the target's sessions with which unshard does not work
+
+
+OLD_ROWS = "reads show rows of an earlier moment, and unshard decides by what it reads"
+NO_LOCKS = "transactions take no locks: a conflict shows at COMMIT only, or TiDB repeats the writes unchecked"
+DUPLICATES = "a key that exists already is found at COMMIT only, so the collision cannot be told apart or treated"
+BAD_TEXT = "bytes that are no valid text are stored without an error"
+OFF = ("0", "OFF")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRule:
+    """The values of a variable with which unshard works; the first is the recommended one."""
+
+    good: tuple[str, ...]
+    why: str
+
+
+RULES = {
+    "tidb_txn_mode": SettingRule(("pessimistic",), NO_LOCKS),
+    "tidb_constraint_check_in_place_pessimistic": SettingRule(("ON", "1"), DUPLICATES),
+    "tidb_read_staleness": SettingRule(("0",), OLD_ROWS),
+    "tidb_enable_external_ts_read": SettingRule(OFF, OLD_ROWS),
+    "tidb_low_resolution_tso": SettingRule(OFF, "TiDB refuses every write"),
+    "tidb_skip_utf8_check": SettingRule(OFF, BAD_TEXT),
+    "tidb_skip_ascii_check": SettingRule(OFF, BAD_TEXT),
+}
+
+
+def wrong_settings(values: Mapping[str, str]) -> Iterator[UnshardError]:
+    """Yield an error for each wrong value; `values` are the settings by variable."""
+    for variable, rule in RULES.items():
+        value = values.get(variable)
+        if value is not None and value.lower() not in {good.lower() for good in rule.good}:
+            yield TargetSettingWrong(variable, value, rule.why, rule.good[0])

@@ -13,7 +13,7 @@ from itertools import pairwise
 from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs, object_kind
 from unshard.core.ddl.statement import Ddl, DdlKind
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rules.eventfilter import Event
+from unshard.core.rules.filters import Event
 from unshard.core.sql.literals import BITS
 from unshard.core.sql.tokens import MARIADB, tokenize
 
@@ -72,14 +72,14 @@ UNKNOWN_CHANGE = StructureChange()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EventPart:
     """One specification of an ALTER TABLE, or a whole statement (`spec` None)."""
 
     event: Event
     spec: int | None = None
 
 
-def parts_of(ddl: Ddl, sql_mode: int, change: StructureChange = UNKNOWN_CHANGE) -> tuple[Part, ...]:
+def parts_of(ddl: Ddl, sql_mode: int, change: StructureChange = UNKNOWN_CHANGE) -> tuple[EventPart, ...]:
     """Return the parts of a statement about tables or a schema, with their event names; empty for other statements."""
     text, tokens = tokenize(ddl.text, sql_mode, MARIADB)
     specs = alter_specs(text, tokens)
@@ -88,7 +88,7 @@ def parts_of(ddl: Ddl, sql_mode: int, change: StructureChange = UNKNOWN_CHANGE) 
     names = OF_KIND.get(ddl.kind, ())
     if ddl.kind is DdlKind.INDEX:
         names = ("create index",) if tokens[0].word == "CREATE" else _index_dropped(_index_name(tokens), change)
-    return (Part(Event(names, text)),) if names else ()
+    return (EventPart(Event(names, text)),) if names else ()
 
 
 def view_of(ddl: Ddl, sql_mode: int, schema: str) -> tuple[TableId, Event] | None:
@@ -107,14 +107,14 @@ def view_of(ddl: Ddl, sql_mode: int, schema: str) -> tuple[TableId, Event] | Non
     return table, Event(("drop view" if tokens[0].word == "DROP" else "create view",), text)
 
 
-def _of_specs(text: str, specs: Sequence[TokenCursor], change: StructureChange) -> Iterator[Part]:
+def _of_specs(text: str, specs: Sequence[TokenCursor], change: StructureChange) -> Iterator[EventPart]:
     changes = [number for number, spec in enumerate(specs) if spec.tokens[0].word not in HINTS]
     head = text[: specs[0].tokens[0].start]
     several = ("multi schema change",) if len(changes) > 1 else ()
     for number in changes:
         spec = specs[number]
         names = dict.fromkeys((*_names(spec, change), *_trailing(spec), ALTER, *several))
-        yield Part(Event(tuple(names), head + text[spec.tokens[0].start : spec.tokens[-1].end]), number)
+        yield EventPart(Event(tuple(names), head + text[spec.tokens[0].start : spec.tokens[-1].end]), number)
 
 
 def _trailing(spec: TokenCursor) -> Iterator[str]:

@@ -29,7 +29,7 @@ Parents = Mapping[TableId, TableId] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ForeignKeyClause:
     """A part of an ALTER TABLE that adds or drops one foreign key."""
 
     spec: int
@@ -50,7 +50,7 @@ class Clause:
     """Text before a name that is inserted."""
 
 
-def clauses_of(ddl: Ddl, sql_mode: int) -> tuple[Clause, ...]:
+def clauses_of(ddl: Ddl, sql_mode: int) -> tuple[ForeignKeyClause, ...]:
     """Return the clauses of an ALTER TABLE in the order of the text; nothing for other statements."""
     if not ddl.subjects or not (ddl.dropped_keys or ddl.of(Role.REFERENCED)):
         return ()
@@ -167,11 +167,11 @@ def _present_name(name: str, has: Collection[str]) -> str:
     return of_tidb if name.lower() not in has and of_tidb in has else name
 
 
-def _is_left_out(clause: Clause, parents: Parents) -> bool:
+def _is_left_out(clause: ForeignKeyClause, parents: Parents) -> bool:
     return not clause.drops and (parents is None or clause.key.parent not in parents)
 
 
-def _with_indexes(clause: Clause, made: Sequence[Index], edits: list[Edit]) -> list[Edit]:
+def _with_indexes(clause: ForeignKeyClause, made: Sequence[Index], edits: list[Edit]) -> list[Edit]:
     """Add the indexes in place of a specification or before it, or after it if the clause is only a part of it."""
     specs = ", ".join(
         f"ADD INDEX {identifier(index.name)} ({', '.join(map(identifier, index.columns))})" for index in made
@@ -187,18 +187,18 @@ def _with_indexes(clause: Clause, made: Sequence[Index], edits: list[Edit]) -> l
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def _clauses(number: int, spec: TokenCursor, child: TableId) -> Iterator[Clause]:
+def _clauses(number: int, spec: TokenCursor, child: TableId) -> Iterator[ForeignKeyClause]:
     begin, end = spec.tokens[0].start, spec.tokens[-1].end
     cursor = _cursor(spec, spec.tokens, child)
     if cursor.eat("DROP", "FOREIGN", "KEY"):
         cursor.eat("IF", "EXISTS")
         token = cursor.name()
         key = ForeignKey(child, (), child, (), token.name)
-        yield Clause(number, end, begin, end, NOTHING, key, True, (token.start, token.end))
+        yield ForeignKeyClause(number, end, begin, end, NOTHING, key, True, (token.start, token.end))
         return
     adds = cursor.eat("ADD")
     if adds and (found := _definition(cursor, child)):
-        yield Clause(number, end, begin, end, NOTHING, *found)
+        yield ForeignKeyClause(number, end, begin, end, NOTHING, *found)
         return
     cursor.eat("COLUMN")
     cursor.eat("IF", "NOT", "EXISTS")
@@ -206,13 +206,13 @@ def _clauses(number: int, spec: TokenCursor, child: TableId) -> Iterator[Clause]
     listed = [item for _, item in items(spec.tokens[cursor.position :])] if is_list else [list(spec.tokens)]
     keys = [_definition(_cursor(spec, item, child), child) for item in listed] if is_list else []
     if keys and all(keys):
-        yield from (Clause(number, end, begin, end, NOTHING, *found) for found in keys if found)
+        yield from (ForeignKeyClause(number, end, begin, end, NOTHING, *found) for found in keys if found)
         return
     for place, item in enumerate(listed):
         if keys and (found := keys[place]):
             start = listed[place - 1][-1].end if place else item[0].start
             stop = item[-1].end if place else listed[1][0].start
-            yield Clause(number, end, start, stop, "", *found)
+            yield ForeignKeyClause(number, end, start, stop, "", *found)
         else:
             yield from _of_column(number, end, _cursor(spec, item, child), child)
 
@@ -244,13 +244,13 @@ def _definition(cursor: TokenCursor, child: TableId) -> Definition | None:
     return key, False, span, index, "" if is_constraint else "CONSTRAINT "
 
 
-def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) -> Iterator[Clause]:
+def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) -> Iterator[ForeignKeyClause]:
     """Yield the clause of REFERENCES in the definition of a column, which MariaDB executes."""
     while not cursor.ends():
         start = cursor.tokens[cursor.position].start
         if cursor.eat("REFERENCES"):
             key = _referenced(cursor, child, (), "")
-            yield Clause(number, spec_end, start, cursor.tokens[cursor.position - 1].end, "", key)
+            yield ForeignKeyClause(number, spec_end, start, cursor.tokens[cursor.position - 1].end, "", key)
         else:
             cursor.position += 1
 

@@ -54,7 +54,7 @@ table, in every state, also from the group of a resolved lock. A lock is withdra
 pending skips are waived for all shards that do not have the DDL at their head.
 
 Force resolves the lock with the shards that have its DDL. The DDL of a shard in conflict counts as the lock's DDL if
-both lead to the same columns (core.rows.waysout): it is resolved with the lock, and nothing stays pending. Every other
+both lead to the same columns (core.ddl.waysout): it is resolved with the lock, and nothing stays pending. Every other
 shard gets a *pending skip*: when the same DDL comes to its head, it is resolved without execution. If another DDL comes
 to its head first, the next lock is in conflict and reports this. There is no conflict, because the pending skip does
 not bind the shard, in these cases:
@@ -99,9 +99,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from unshard.core.ddl.newshards import is_expected
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
-from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, releasable
+from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, is_expected, releasable
 from unshard.core.model import Shard, TableId
 from unshard.core.sql.mode import STRICT
 
@@ -403,7 +402,7 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
 
     The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
     entry that opened the lock, because the replacement was read in it. The mode is strict only if all shards have run
-    the DDL in a strict one: a strict mode rejects what the others change (core.rows.sessioneffects).
+    the DDL in a strict one: a strict mode rejects what the others change (core.ddl.sessioneffects).
     Of different next AUTO_INCREMENT values the target takes the largest.
     """
     heads = [state.queue[0] for state in members if agrees(state, lock.fingerprint)]
@@ -480,3 +479,53 @@ def _plain(name: str, also: str) -> str:
 
 def _hexadecimal(character: str) -> str:
     return "".join(f"~{byte:02X}" for byte in character.encode())
+
+
+# --- the state of each source in a lock
+
+
+class MemberState(StrEnum):
+    """State of one source in a lock."""
+
+    READY = "ready"
+    WAITING = "waiting"
+    DRAINING = "draining"
+    CONFLICT = "conflict"
+    ABSENT = "absent"
+    """The source is not in sync yet, so its shards are not known."""
+
+
+def members_of(members: Sequence[ShardState], decision: LockDecision) -> dict[str, MemberState]:
+    """Return the state of each source: the worst state of its shards."""
+    ranks = (
+        (decision.conflicts, MemberState.CONFLICT),
+        (decision.missing, MemberState.WAITING),
+        (decision.draining, MemberState.DRAINING),
+    )
+    found = dict.fromkeys(decision.absent, MemberState.ABSENT)
+    for source in sorted({state.shard.source for state in members}):
+        worst = (state for shards, state in ranks if any(shard.source == source for shard in shards))
+        found[source] = next(worst, MemberState.READY)
+    return found
+
+
+# --- the ways out of a conflict (core.ddl.waysout finds out which of them succeed)
+
+
+class Way(StrEnum):
+    """A way out of a conflict."""
+
+    SAME = "as this one"
+    NOTHING = "as nothing"
+    UNLOCKED = "unlocked"
+    """As this one if both DDLs lead to the same columns, else as one of its own that follows."""
+    SKIPPED = "this one as nothing"
+    """The lock's own DDL is skipped for all shards: the target has its effect already."""
+    EXTENDED = "as this one, with the columns of both"
+    """The target gets the lock's DDL and the columns that only the DDLs of the shards in conflict add."""
+
+    PLACED = "with a place for its rows"
+    """The target gets what the rows of a new shard need."""
+
+
+USUAL_WAYS = (Way.UNLOCKED, Way.SAME, Way.NOTHING)

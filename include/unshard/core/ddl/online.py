@@ -118,7 +118,7 @@ class Swapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OnlineStep:
     """The effects of a statement on the tools' tables and on the shards."""
 
     online_tables: OnlineTables
@@ -132,7 +132,7 @@ class Step:
 class Online(Protocol):
     """Follows the online schema changes of a source."""
 
-    def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> Step:
+    def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> OnlineStep:
         """Return the effects of the statement; `present` has the structures of the shards before it."""
 
     def arrival(self, swapped: Swapped, structure: str) -> Undecided | None:

@@ -1,6 +1,6 @@
 """The queue of a shard: the DDLs that it has reached and that its group has not resolved, and the held rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from unshard.core.model import Location, Shard, TableId
@@ -72,7 +72,7 @@ class QueueEntry:
     whole: WholeChange = WholeChange.NONE
     is_unnamed: bool = False
     """The structures after it lack the target's names of columns, which follow from `replacement`
-    (core.rows.columnnames); the next window of its source adds them."""
+    (core.ddl.columnnames); the next window of its source adds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +122,33 @@ class ShardState:
     """Permanent id of the shard, unique in its source: it does not change when the table is renamed."""
     is_dropped: bool = False
     """An operator has dropped it from its group: its rows and DDL are ignored while the table exists upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedShard:
+    """A shard one of whose DDLs counts as another one, while its structures have its own names of columns only.
+
+    core.ddl.columnnames adds the names that the target has.
+    """
+
+    shard: Shard
+    entries: tuple[QueueEntry, ...]
+    """That DDL and all later ones of the shard, resolved or not."""
+    held: tuple[HeldFile, ...]
+    structure: str
+    """Digest of the structure of the next row."""
+    shard_uid: str = ""
+    """Identifies the shard if another shard has its name by now."""
+
+    @property
+    def digests(self) -> set[str]:
+        """The structures that `named` needs."""
+        found = {digest for entry in self.entries for digest in (entry.before, entry.after)}
+        return (found | {file.structure for file in self.held} | {self.structure}) - {""}
+
+    def of(self, state: ShardState) -> ShardState:
+        """Return the state of the shard with these entries, files and structure."""
+        entries = {entry.seq: entry for entry in self.entries}
+        queue = (entries.get(entry.seq, entry) for entry in state.queue)
+        pending = tuple(entry for entry in queue if entry.state is EntryState.PENDING)
+        return replace(state, queue=pending, held=self.held, structure=self.structure)

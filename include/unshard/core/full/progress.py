@@ -7,13 +7,18 @@ loaded the written rows count, although they are not committed yet; if it is loa
 The speed is the size of the last chunks divided by the time in which at least one of them was being processed. Idle
 time does not count: a run that continues after a night has the same speed and the same remaining time as before. While
 the speed is constant, the remaining time only decreases.
+
+A limit of bytes per second that several readers share: a token bucket, stored as the time when it is balanced.
+
+A reader reports the bytes that it has read, and waits until the rate allows them. After any idle time, readers may use
+at most `BURST_SECONDS` of the rate at once.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from unshard.core.numbers import amount, lasting, size
+from unshard.core.shown import amount, lasting, size
 
 RECENT = 50
 """The number of chunks for the speed: few enough to follow a change, enough to average out one slow chunk."""
@@ -143,3 +148,15 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
         total += max(0.0, ends - max(begins, until))
         until = max(until, ends)
     return total
+
+
+# --- a limit of bytes per second: a token bucket
+
+
+BURST_SECONDS = 1.0
+
+
+def take(allowed_at: float, now: float, size: int, rate: int) -> tuple[float, float]:
+    """Take `size` bytes; return the time when the rate allows all bytes taken so far, and the seconds until then."""
+    allowed_at = max(allowed_at, now - BURST_SECONDS) + size / rate
+    return allowed_at, max(0.0, allowed_at - now)

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.difference import (
     AddCheck,
     ChangeColumn,
@@ -58,7 +59,6 @@ from unshard.core.join.group import (
 )
 from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions, table_of
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.charsets import common_charset
 from unshard.core.sql.mode import STRICT
 from unshard.core.structures.columntypes import LabelType, TextType, join_types, meets

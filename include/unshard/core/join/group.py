@@ -42,6 +42,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cached_property
 
+from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.ddl.sessioneffects import added_columns, converted_in
 from unshard.core.join.tables import (
     NULL,
     Definition,
@@ -53,10 +55,7 @@ from unshard.core.join.tables import (
     table_of,
 )
 from unshard.core.model import Column, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.missingcolumns import filled_value, implicit_value
-from unshard.core.rows.servervalues import added_columns
-from unshard.core.rows.sessioneffects import converted_in
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import STRICT

@@ -30,8 +30,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.sessioneffects import fixed
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import (
     ACCEPTED,
     Change,
@@ -77,20 +80,20 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
-from unshard.core.join.stages import (
-    ContractTarget,
-    ExpandTarget,
-    FollowShards,
+from unshard.core.join.joinstages import (
+    Following,
     JoinStage,
-    OpenBarrier,
-    ReloadColumns,
-    WaitForRows,
+    JoinStep,
+    TargetChange,
+    change_target,
+    follow_shards,
+    open_barrier,
+    reload_columns,
+    wait_for_rows,
 )
 from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.sessioneffects import fixed
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
@@ -173,7 +176,7 @@ class JoinPlan:
     @property
     def is_due(self) -> bool:
         """Whether something can be done now."""
-        return bool(self.stages) and not isinstance(self.stages[0], WaitForRows)
+        return bool(self.stages) and not _waits(self.stages[0])
 
 
 def plan_join(scene: JoinScene) -> JoinPlan:
@@ -183,7 +186,7 @@ def plan_join(scene: JoinScene) -> JoinPlan:
         return JoinPlan((found,), {})
     waiting, hindered = dict[Shard, Decided](), list[JoinStage]()
     for stage in _of_ddl(scene, waiting):
-        if not isinstance(stage, WaitForRows):
+        if not _waits(stage):
             return JoinPlan((stage,), waiting)
         hindered.append(stage)
     if conflicts_of(scene.group):
@@ -276,7 +279,8 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
             group = left_by(group, shard)
         left = tuple((shard, entry.seq) for shard, state in over.items() for entry in state.queue)
         names = tuple(sorted(gone | over.keys()))
-        yield FollowShards(scene.joined.target, group, (), names, "the shard has left its group", resolved=left)
+        why = "the shard has left its group"
+        yield follow_shards(scene.joined.target, Following(group, resolved=left), why, names)
     followed = _followed(scene)
     if followed is not None:
         yield followed
@@ -285,7 +289,7 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
         refitted = fitted_again(refitted, shard)
     if refitted != scene.group:
         why = "columns that were left out have a join again"
-        yield FollowShards(scene.joined.target, refitted, (), (), why)
+        yield follow_shards(scene.joined.target, Following(refitted), why)
     for state in scene.shards:
         # Also one that has left, whose rows still wait.
         if state.shard not in scene.group.members and state.shard not in {*scene.rejected, *over}:
@@ -316,7 +320,7 @@ def announced(
     return ShardStep(change.shard, Accepted(0, change.location, uid), member)
 
 
-def _followed(scene: JoinScene) -> FollowShards | None:
+def _followed(scene: JoinScene) -> JoinStage | None:
     """Return the shards after DDLs that something else has resolved, all together; None without such DDLs."""
     group, accepted = scene.group, dict[Shard, Accepted]()
     for shard in sorted(scene.group.members):
@@ -331,7 +335,7 @@ def _followed(scene: JoinScene) -> FollowShards | None:
         columns = target_of(scene.present, adopted_names(scene.joined.names, group, scene.present)).table.columns
         group = converted(group, {id: conversion(column) for id, column in columns.items() if column is not None})
     steps = tuple(ShardStep(shard, each, group.members[shard]) for shard, each in accepted.items())
-    return FollowShards(scene.joined.target, group, steps, (), "something else has resolved its DDL", adopts)
+    return follow_shards(scene.joined.target, Following(group, steps, adopts), "something else has resolved its DDL")
 
 
 def _after_resolved(
@@ -407,7 +411,7 @@ def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
     yield _expanding(scene, decided, shard_steps, resolved, f"shard {state.shard} has joined")
 
 
-def _with_more(scene: JoinScene) -> FollowShards | None:
+def _with_more(scene: JoinScene) -> JoinStage | None:
     """Return the group that keeps what someone has given a settled target: indexes and wider types; None without."""
     if scene.joined.settled_version != scene.joined.version or scene.lock is not None:
         return None
@@ -420,7 +424,8 @@ def _with_more(scene: JoinScene) -> FollowShards | None:
     with_floor = replace(group, floor=floor)
     if not more or len(steps_to_join(with_floor, target).contracting) == len(steps):
         return None
-    return FollowShards(scene.joined.target, with_floor, (), (), "someone has given the target more, which it keeps")
+    why = "someone has given the target more, which it keeps"
+    return follow_shards(scene.joined.target, Following(with_floor), why)
 
 
 # --- the DDLs of the shards
@@ -441,7 +446,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         elif _is_against_strict_mode(scene, entry, decided):
             waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=f"{STRICT_MODE}: {decided}")
         elif decided.first and (late := older_rows(scene, [(state.shard, entry.seq)])):
-            yield WaitForRows(scene.joined.target, late, decided.first)
+            yield wait_for_rows(scene.joined.target, late, decided.first)
         else:
             step = _accepted(decided.group.members[state.shard], entry, state)
             yield _expanding(scene, decided, (step,), ((state.shard, entry.seq),), entry.routed, entry)
@@ -451,7 +456,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
     for state in heads if scene.lock is None else ():
         if (waits := waiting.get(state.shard)) is not None:
             reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
-            yield OpenBarrier(state.queue[0], reason)
+            yield open_barrier(state.queue[0], reason)
             return
 
 
@@ -494,7 +499,7 @@ def _all_accepted(scene: JoinScene, states: Mapping[Shard, ShardState], decided:
             steps.append(_accepted(member, entry, states[shard]))
             resolved.append((shard, entry.seq))
     if decided.first and (late := older_rows(scene, [(each, states[each].queue[0].seq) for each in decided.accepted])):
-        yield WaitForRows(scene.joined.target, late, decided.first)
+        yield wait_for_rows(scene.joined.target, late, decided.first)
         return
     yield _expanding(scene, decided, tuple(steps), tuple(resolved), "DDLs of several shards that have a join together")
 
@@ -519,7 +524,7 @@ def _expanding(
     resolved: tuple[tuple[Shard, int], ...],
     cause: str,
     entry: QueueEntry | None = None,
-) -> ExpandTarget:
+) -> JoinStage:
     after = executed(decided.group, decided.first)
     members = {step.shard: after.members[step.shard] for step in shard_steps}
     last = {step.shard: number for number, step in enumerate(shard_steps)}
@@ -527,9 +532,10 @@ def _expanding(
         replace(step, member=members[step.shard]) if last[step.shard] == number else step
         for number, step in enumerate(shard_steps)
     )
-    return ExpandTarget(
-        scene.joined.target, decided.group, after, decided.first, decided.steps, shard_steps, resolved, cause, entry
+    change = TargetChange(
+        ChangeKind.EXPAND, decided.group, after, decided.steps, cause, decided.first, shard_steps, resolved, entry
     )
+    return change_target(scene.joined.target, change)
 
 
 # --- no DDL is due
@@ -545,27 +551,33 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     released = {id for id in kept_columns(group) if id in target.names}
     if released and not late:
         after, why = without(group, released), "filters ignore the DDL that drops a column, so the target keeps it"
-        return JoinPlan((FollowShards(scene.joined.target, after, (), (), why, released=frozenset(released)),), {})
+        leaves = Following(after, released=frozenset(released))
+        return JoinPlan((follow_shards(scene.joined.target, leaves, why),), {})
     steps = tuple(s for s in contracting(group, target) if not (isinstance(s, DropColumn) and s.id in released))
     stages = list[JoinStage](hindered)
     if steps and late:
-        stages.append(WaitForRows(scene.joined.target, late, steps))
+        stages.append(wait_for_rows(scene.joined.target, late, steps))
     elif steps and not scene.is_delayed and not scene.absent:
         stages += _contraction(scene, steps)
     stages += [*_reloads(scene)]
     is_equal_now = len(_tables(group, scene.lacks)) == 1 and is_equal(target, wanted(group))
     owes = any(member.reloads for member in group.members.values())
     is_settled = not (stages or steps or owes) and is_equal_now
-    return JoinPlan(tuple(sorted(stages, key=lambda stage: isinstance(stage, WaitForRows))), {}, is_settled)
+    return JoinPlan(tuple(sorted(stages, key=lambda stage: _waits(stage))), {}, is_settled)
 
 
-def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[ContractTarget]:
+def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[JoinStage]:
     """Return the contraction; if the target has rejected it, that of the first single step that it has not rejected."""
     for some in (steps, *((step,) for step in steps)):
         cause = "; ".join(map(str, some))
         if cause not in scene.refused:
-            return [ContractTarget(scene.joined.target, scene.group, executed(scene.group, some), some, cause)]
+            change = TargetChange(ChangeKind.CONTRACT, scene.group, executed(scene.group, some), some, cause)
+            return [change_target(scene.joined.target, change)]
     return []
+
+
+def _waits(stage: JoinStage) -> bool:
+    return stage.kind is JoinStep.WAIT_FOR_ROWS
 
 
 def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
@@ -578,7 +590,7 @@ def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
     return found
 
 
-def _reloads(scene: JoinScene) -> Iterator[ReloadColumns]:
+def _reloads(scene: JoinScene) -> Iterator[JoinStage]:
     for shard, member in sorted(scene.group.members.items()):
         state = scene.member_state(shard)
         if not member.reloads or state is None or state.queue or state.held or state.has_left:
@@ -587,7 +599,7 @@ def _reloads(scene: JoinScene) -> Iterator[ReloadColumns]:
         columns = tuple(sorted({names[reload.column] for reload in member.reloads if reload.column in names}))
         if columns:
             reasons = tuple(sorted({reload.reason.value for reload in member.reloads}))
-            yield ReloadColumns(shard, columns, "; ".join(reasons))
+            yield reload_columns(shard, columns, "; ".join(reasons))
 
 
 def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) -> Mapping[int, str]:

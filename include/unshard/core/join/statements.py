@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.steps import BETWEEN
 from unshard.core.join.difference import (
@@ -29,7 +30,6 @@ from unshard.core.join.difference import (
 )
 from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Token, closing, tokenize
 from unshard.core.sql.words import words_of
@@ -148,7 +148,7 @@ def has_same_effect(entry: QueueEntry, present: Target, expected: Target) -> boo
 
 
 def _depends_on_session(before: Definition, after: Definition) -> bool:
-    """Whether the session decides what stored values become (core.rows.sessioneffects)."""
+    """Whether the session decides what stored values become (core.ddl.sessioneffects)."""
     old, new = before.type, after.type
     is_cut = isinstance(old, TimeType) and isinstance(new, TimeType) and new.fraction < old.fraction
     is_padded = isinstance(old, TextType) and old.resolved[0] is TypeForm.FIXED and old != new

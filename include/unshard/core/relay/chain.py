@@ -20,7 +20,7 @@ POSITIONS = 1 << 32
 FIRST_POSITION = 4
 
 
-class Span(Protocol):
+class BinlogSpan(Protocol):
     """A part of a binlog."""
 
     @property
@@ -32,7 +32,7 @@ class Span(Protocol):
         """Where the next one begins."""
 
 
-S = TypeVar("S", bound=Span)
+S = TypeVar("S", bound=BinlogSpan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def longest_run(segments: Iterable[S], start: Location) -> tuple[S, ...]:
     return tuple(run)
 
 
-def dump_start(spans: Iterable[Span], location: Location) -> Location:
+def dump_start(spans: Iterable[BinlogSpan], location: Location) -> Location:
     """Return the location from which to request a binlog dump that must reach `location`.
 
     The request has only four bytes for the position. A file is longer than 4 GiB only because of one large

@@ -1,5 +1,12 @@
-"""Row errors: rows that a target cannot store and that the task's policy diverts, so that other rows are applied."""
+"""Row errors: rows that a target cannot store and that the task's policy diverts, so that other rows are applied.
 
+A collision: two shards have rows with the same key, and the target can have only one of them.
+
+A collision is identified by its key, never by other values of its rows: by the target table, the condition that finds
+the key there, and the shard whose row came when the target already had the key.
+"""
+
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,3 +55,70 @@ class RowError:
         """The row's values by column."""
         found: dict[str, str | None] = json.loads(self.row)
         return found
+
+
+# --- collisions
+
+
+NAMED_AT_ONCE = 20
+"""How many collisions of one chunk, or of one table in one window, are recorded; the others are counted."""
+
+
+class Found(StrEnum):
+    """The step that found a collision."""
+
+    LOAD = "load"
+    WINDOW = "window"
+
+
+class CollisionState(StrEnum):
+    """The state of a collision."""
+
+    OPEN = "open"
+    """Policy error: the load or the window waits until one of the rows is deleted."""
+    MENDED = "mended"
+    """It was open, and the load or the window has continued."""
+    REPLACED = "replaced"
+    """Policy replace: the later row is in the target."""
+    IGNORED = "ignored"
+    """Policy ignore: the earlier row is in the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A row whose key another row already has; `others` is the number of more such rows, which are only counted."""
+
+    target: TableId
+    key: str
+    """The key for people: `id = 5`."""
+    condition: str
+    """The key as an SQL condition; empty if only the server's message is known."""
+    shard: Shard
+    owner: Shard | None = None
+    others: int = 0
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that identify the collision."""
+        text = "\0".join((str(self.target), self.condition or self.key, str(self.shard)))
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCollision:
+    """A collision as stored in the meta tables."""
+
+    clash: Clash
+    found: Found
+    window: int
+    """Number of the window; 0 for the load."""
+    state: CollisionState
+    times: int
+    """How often it was found."""
+    first_at: datetime
+    last_at: datetime
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the load or a window waits for it."""
+        return self.state is CollisionState.OPEN

@@ -6,15 +6,23 @@ the shard only, so no file and no event contains it: it is added where rows are 
 
 If the expression does not match, DM writes an empty text. Then two shards could have the same key without any error,
 so unshard raises an error that names the shard and the rule.
+
+Converts extracted values to the types of the target's columns: the same bytes in load, windows and validation.
+
+A value that the column cannot hold or would change is rejected here, before any row is written.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from unshard.core.model import TableId
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.pattern import compile_regex
+from unshard.core.sql import charsets, literals
+from unshard.core.sql.literals import INTEGERS, TEXTS
 from unshard.errors.config import ExtractionNotFound, PatternInvalid
+from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 
 
 class Origin(StrEnum):
@@ -56,3 +64,64 @@ def compile_extractor(origin: Origin, expression: str, column: str, case_sensiti
     if not compiled.groups:
         raise PatternInvalid(whose, expression, "it has no group in ( ), so it would extract nothing")
     return Extractor(origin, compiled, column)
+
+
+# --- extracted values in the types of the target's columns
+
+
+PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+LENGTH = re.compile(r"\((\d+)\)")
+
+
+def constants_of(
+    shard: str, structure: TableSchema, target: TableId, schema: TableSchema, extracted: Sequence[Extracted]
+) -> dict[str, bytes]:
+    """Return the values of the target's extracted columns for all rows of a shard, by lower-case name."""
+    own = {column.name.lower() for column in structure.columns}
+    there = {column.name.lower(): column for column in schema.columns}
+    found = {}
+    for each in extracted:
+        name = each.column.lower()
+        if name in own:
+            raise ExtractedColumnTaken(shard, each.column, str(target))
+        if name not in there:
+            raise ExtractedColumnMissing(str(target), each.column, shard)
+        value = stored_value(there[name], each.value)
+        if value is None:
+            raise ExtractedValueUnfit(str(target), each.column, there[name].column_type, each.value, shard)
+        found[name] = value
+    return found
+
+
+def with_constants(structure: TableSchema, schema: TableSchema, constants: dict[str, bytes]) -> TableSchema:
+    """Return a shard's structure with the extracted columns added; they have the types of the target's columns."""
+    added = tuple(
+        replace(column, nullable=False, sent_as=None) for column in schema.columns if column.name.lower() in constants
+    )
+    return replace(structure, columns=(*structure.columns, *added))
+
+
+def stored_value(column: Column, value: str) -> bytes | None:
+    """Return the canonical value of a column; None if the column cannot hold the value unchanged."""
+    if column.is_generated:
+        return None
+    if column.data_type in INTEGERS:
+        return value.encode() if PRINTED_INTEGER.fullmatch(value) and _in_range(column, int(value)) else None
+    if column.data_type not in TEXTS - {"enum", "set"} or not _is_short_enough(column, value):
+        return None
+    try:
+        return charsets.encode(value, str(column.encoding))
+    except UnicodeError:
+        return None
+
+
+def _in_range(column: Column, number: int) -> bool:
+    low, high = literals.limits(column)
+    return low <= number <= high
+
+
+def _is_short_enough(column: Column, value: str) -> bool:
+    length = LENGTH.search(column.column_type)
+    if column.data_type == "char" and value.endswith(" "):
+        return False  # the server would remove the trailing blanks
+    return length is None or len(value) <= int(length[1])

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rules.columnmapping import Mapped, expression, fitted
-from unshard.core.rules.eventfilter import Judged
-from unshard.core.rules.expressionfilter import RowFilter
-from unshard.core.rules.extractedvalues import constants_of, with_constants
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.mappedkeys import compared
+from unshard.core.rules.columnmapping import Mapped, compared, expression, fitted
+from unshard.core.rules.extractors import Extracted, constants_of, with_constants
+from unshard.core.rules.filters import Judged, RowFilter
 from unshard.core.sql.keyrange import KeyRange, condition, stored
 from unshard.core.sql.literals import literal
 from unshard.core.sql.quoting import identifier, qualified
@@ -56,7 +53,7 @@ AS_IT_IS = Reshaping()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReshapedShard:
     """A shard after reshaping, in the form that the SQL for a comparison with the target uses."""
 
     structure: TableSchema
@@ -102,19 +99,20 @@ class Seen:
         return stored(column, operator, value)
 
 
-def named(table: TableId, structure: TableSchema) -> Seen:
-    """Return the rows of a shard with the target's names of its columns (core.rows.columnnames)."""
+def named(table: TableId, structure: TableSchema) -> ReshapedShard:
+    """Return the rows of a shard with the target's names of its columns (core.ddl.columnnames)."""
     columns = (f"{identifier(each.own_name or each.name)} AS {identifier(each.name)}" for each in structure.columns)
-    return Seen(structure, f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
+    rows = f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named"  # noqa: S608
+    return ReshapedShard(structure, rows)
 
 
 def seen(
     shard: str, table: TableId, structure: TableSchema, target: TableId, schema: TableSchema, reshaping: Reshaping
-) -> Seen:
+) -> ReshapedShard:
     """Return the structure and the rows of a shard after reshaping."""
     own = qualified(table.schema, table.name)
     if not reshaping:
-        return Seen(structure, own)
+        return ReshapedShard(structure, own)
     constants = constants_of(shard, structure, target, schema, reshaping.extracted)
     there = {column.name.lower(): column for column in schema.columns}
     mapped = fitted(shard, structure, target, there, reshaping.mapped)
@@ -129,7 +127,7 @@ def seen(
     filled = {name: _constant(schema.column(name), value) for name, value in constants.items()}
     values += [f"{value} AS {identifier(schema.column(name).name)}" for name, value in filled.items()]
     # The columns are named, because * omits invisible columns.
-    return Seen(
+    return ReshapedShard(
         with_constants(replace(structure, columns=tuple(columns)), schema, constants),
         own,
         tuple(values),

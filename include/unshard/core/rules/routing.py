@@ -7,23 +7,97 @@ error. A table that the list allows and that matches no rule keeps its own name.
 
 Rules are compiled once. Results are cached per table, and the matching rules per schema, so that ten thousand tables
 cost little more than ten.
+
+The block-allow list: which upstream tables a task migrates.
+
+The rules are DM's. Schemas first: with `do-dbs`, only the schemas in it are allowed, and `ignore-dbs` has no effect.
+Without it, all schemas except `ignore-dbs` are allowed. Then tables: a match in `do-tables` is allowed. Otherwise a
+match in `ignore-tables` is not allowed. Any other table is allowed only if `do-tables` is empty. The system schemas
+of the servers are never allowed.
+
+Finds rules and list entries that match no table, usually because of a misspelt name.
+
+DM does not report them. Such a rule does no harm by itself, and it may be for tables that are created later, so it is
+only a warning. But if the name is misspelt, the user waits for rows that never arrive.
 """
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from unshard.core.codec import dumps
 from unshard.core.model import Shard, TableId
-from unshard.core.rules.blockallowlist import BlockAllowList
 from unshard.core.rules.columnmapping import MappingRule, mapped_by
-from unshard.core.rules.eventfilter import EventFilter
-from unshard.core.rules.expressionfilter import RowFilter
 from unshard.core.rules.extractors import Extractor
+from unshard.core.rules.filters import EventFilter, RowFilter
 from unshard.core.rules.pattern import Pattern, compile_pattern
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.config import RouteAmbiguous
+
+SYSTEM_SCHEMAS = frozenset(
+    ("mysql", "sys", "information_schema", "performance_schema", "metrics_schema", "inspection_schema")
+)
+
+
+def is_system_schema(schema: str) -> bool:
+    """Whether the schema belongs to the server itself (of MySQL, MariaDB or TiDB)."""
+    return schema.lower() in SYSTEM_SCHEMAS
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """One entry of `do-tables` or `ignore-tables`."""
+
+    schema: Pattern
+    name: Pattern
+
+    def matches(self, table: TableId) -> bool:
+        """Whether both patterns match."""
+        return self.schema.matches(table.schema) and self.name.matches(table.name)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAllowList:
+    """A compiled list; the empty list allows everything except system schemas."""
+
+    do_dbs: tuple[Pattern, ...] = ()
+    ignore_dbs: tuple[Pattern, ...] = ()
+    do_tables: tuple[TablePattern, ...] = ()
+    ignore_tables: tuple[TablePattern, ...] = ()
+
+    def passes_schema(self, schema: str) -> bool:
+        """Whether the lists of schemas allow tables of this schema."""
+        if is_system_schema(schema):
+            return False
+        if self.do_dbs:
+            return any(pattern.matches(schema) for pattern in self.do_dbs)
+        return not any(pattern.matches(schema) for pattern in self.ignore_dbs)
+
+    def passes(self, table: TableId) -> bool:
+        """Whether the table is migrated."""
+        return self.passes_schema(table.schema) and self.passes_table(table)
+
+    def passes_table(self, table: TableId) -> bool:
+        """Whether a table of an allowed schema is migrated."""
+        if any(pattern.matches(table) for pattern in self.do_tables):
+            return True
+        if any(pattern.matches(table) for pattern in self.ignore_tables):
+            return False
+        return not self.do_tables
+
+
+def compile_tables(pairs: tuple[tuple[str, str], ...], case_sensitive: bool, rule: str) -> tuple[TablePattern, ...]:
+    """Compile pairs of schema and table pattern."""
+    return tuple(
+        TablePattern(compile_pattern(schema, case_sensitive, rule), compile_pattern(name, case_sensitive, rule))
+        for schema, name in pairs
+    )
+
+
+# --- routing
+
 
 EVERYTHING = BlockAllowList()
 NO_FILTER = EventFilter()
@@ -161,3 +235,34 @@ def _shown(target: TableId, extractors: tuple[Extractor, ...]) -> str:
     place = str(target) if target.name else target.schema
     columns = ", ".join(f"{each.column} from the {each.origin}" for each in extractors)
     return f"{place} with {columns}" if columns else place
+
+
+# --- rules and list entries that match no table
+
+
+def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
+    """Return for each rule, by its name in messages, whether it matches none of the tables."""
+    by_schema: dict[str, list[TableId]] = {}
+    for table in tables:
+        by_schema.setdefault(table.schema, []).append(table)
+    return dict(_judged(routing, by_schema))
+
+
+def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
+    named_rules = [(f"route '{rule.name}'", rule.schema, rule.table) for rule in routing.rules]
+    named_rules += [(f"filter '{rule.name}'", rule.schema, rule.table) for rule in routing.events.rules]
+    named_rules += [(f"column mapping '{rule.name}'", rule.schema, rule.table) for rule in routing.mappings]
+    for name, schema, table in named_rules:
+        named = [found for found in tables if schema.matches(found)]
+        yield (
+            name,
+            not named or (table is not None and not any(table.matches(t.name) for s in named for t in tables[s])),
+        )
+    allowed = routing.allowed
+    for key, patterns in (("do-dbs", allowed.do_dbs), ("ignore-dbs", allowed.ignore_dbs)):
+        for pattern in patterns:
+            yield f"'{pattern.text}' of {key}", not any(map(pattern.matches, tables))
+    for key, pairs in (("do-tables", allowed.do_tables), ("ignore-tables", allowed.ignore_tables)):
+        for pair in pairs:
+            found = any(pair.matches(t) for name, some in tables.items() if pair.schema.matches(name) for t in some)
+            yield f"'{pair.schema.text}'.'{pair.name.text}' of {key}", not found

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import StrEnum
 
 from unshard.core.stages import Stage
 from unshard.core.task.state import Phase
@@ -24,74 +24,44 @@ class FullMode:
     """The task follows the binlog after the load."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSnapshot(Stage):
-    """Record P0 and the structures of a source."""
+class FullStep(StrEnum):
+    """The steps of the full load; all but the last one are steps of one source."""
 
-    name: ClassVar[str] = "snapshot"
-    phase: ClassVar[Phase] = Phase.SNAPSHOT
-    source: str
-
-    def describe(self) -> str:
-        return "record the binlog location P0 and the structures of the shards there, and create missing target tables"
+    SNAPSHOT = "snapshot"
+    DUMP = "dump"
+    LOAD = "load"
+    HANDOVER = "handover"
 
 
-@dataclass(frozen=True, slots=True)
-class DumpRows(Stage):
-    """Dump the rows of a source chunk by chunk, and record P1."""
+FullStage = Stage[FullStep, Phase]
+"""Its value is the phase of the source after it."""
 
-    name: ClassVar[str] = "dump"
-    phase: ClassVar[Phase] = Phase.DUMPED
-    source: str
-    reads: bool = True
-
-    def describe(self) -> str:
-        if not self.reads:
-            return "dump no rows, because the task-mode begins at a location of the binlog"
-        return "dump the rows of all shards into files, chunk by chunk, and record the binlog location P1 at the end"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRows(Stage):
-    """Load the dumped chunks of a source."""
-
-    name: ClassVar[str] = "load"
-    phase: ClassVar[Phase] = Phase.LOADED
-    source: str
-    writes: bool = True
-
-    def describe(self) -> str:
-        if not self.writes:
-            return "load no rows, because none are dumped"
-        return "load the dumped chunks into the target tables, one transaction for each chunk, then make late indexes"
+SNAPSHOT: FullStage = Stage(
+    FullStep.SNAPSHOT,
+    "record the binlog location P0 and the structures of the shards there, and create missing target tables",
+    Phase.SNAPSHOT,
+)
+ROWS_DUMPED = "dump the rows of all shards into files, chunk by chunk, and record the binlog location P1 at the end"
+NO_ROWS_DUMPED = "dump no rows, because the task-mode begins at a location of the binlog"
+ROWS_LOADED = "load the dumped chunks into the target tables, one transaction for each chunk, then make late indexes"
+NO_ROWS_LOADED = "load no rows, because none are dumped"
+SYNC_BEGINS = "set the checkpoint of every source to its P0 once all sources are loaded, so that windows begin there"
+TASK_ENDS = "remove the dump's files; the task ends with the load"
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver(Stage):
-    """Let the windows of all sources begin at P0."""
-
-    name: ClassVar[str] = "handover"
-    syncs: bool = True
-
-    def describe(self) -> str:
-        if not self.syncs:
-            return "remove the dump's files; the task ends with the load"
-        return "set the checkpoint of every source to its P0 once all sources are loaded, so that windows begin there"
-
-
-FullStage = TakeSnapshot | DumpRows | LoadRows
-
-
-def source_stages(source: str, phase: Phase, mode: FullMode) -> tuple[FullStage, ...]:
+def source_stages(phase: Phase, mode: FullMode) -> tuple[FullStage, ...]:
     """Return the stages that a source in this phase still has to pass."""
-    begin: tuple[FullStage, ...] = (TakeSnapshot(source), DumpRows(source, mode.dumps)) if mode.begins else ()
-    end: tuple[FullStage, ...] = (LoadRows(source, mode.loads),) if mode.ends else ()
-    return tuple(stage for stage in (*begin, *end) if phase.order < stage.phase.order)
+    stages: list[FullStage] = []
+    if mode.begins:
+        stages = [SNAPSHOT, Stage(FullStep.DUMP, ROWS_DUMPED if mode.dumps else NO_ROWS_DUMPED, Phase.DUMPED)]
+    if mode.ends:
+        stages.append(Stage(FullStep.LOAD, ROWS_LOADED if mode.loads else NO_ROWS_LOADED, Phase.LOADED))
+    return tuple(stage for stage in stages if phase.order < stage.values.order)
 
 
-def last_stage(phases: Mapping[str, Phase], mode: FullMode) -> HandOver | None:
-    """Return the handover if it has not been done for all sources."""
+def last_stage(phases: Mapping[str, Phase], mode: FullMode) -> FullStage | None:
+    """Return the handover, which lets the windows of all sources begin at P0, if it has not been done for all."""
     is_over = all(phase is Phase.SYNC for phase in phases.values())
     if not mode.ends or is_over or (not mode.syncs and all(p.order >= Phase.LOADED.order for p in phases.values())):
         return None
-    return HandOver(mode.syncs)
+    return Stage(FullStep.HANDOVER, SYNC_BEGINS if mode.syncs else TASK_ENDS, Phase.SYNC)

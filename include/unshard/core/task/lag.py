@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.numbers import lasting
+from unshard.core.shown import lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ NOTHING_WAITS = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class OldestMissing:
     """The ages, in seconds, of the oldest changes that targets lack; None: they lack none of the kind."""
 
     unread: float | Unread = Unread.NOTHING
@@ -68,7 +68,7 @@ class Missing:
     """Diverted and deferred rows, and columns that are reloaded or must be."""
 
 
-def lag_of(missing: Missing) -> Lag:
+def lag_of(missing: OldestMissing) -> Lag:
     """Return the lag of a source."""
     ages = [age for age in (missing.load, missing.ddl, missing.held, missing.rows) if age is not None]
     ages += [] if isinstance(missing.unread, Unread) else [missing.unread]

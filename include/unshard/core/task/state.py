@@ -2,18 +2,58 @@
 
 These values are stored in the meta tables; units, the command line and Airflow show them. A phase only moves forward,
 so progress never falls back.
+
+Flags of pending work, read before every window is planned and again when it begins.
+
+Commands, pending DDL, held rows and suspended targets are rare. One statement reads which of them exist, and only these
+are read then.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import IntFlag, StrEnum, auto
 from typing import Any
 
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.task.pendingwork import EVERYTHING, NOTHING, PendingWork
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
+
+
+class PendingWork(IntFlag):
+    """The kinds of work that a window may have besides new binlog."""
+
+    PAUSE = auto()
+    """The task is paused or stopped."""
+    STATEMENT_COMMANDS = auto()
+    """Commands about statements that no window has reached."""
+    SEQUENCES = auto()
+    ONLINE_TABLES = auto()
+    """Tables of online DDL tools."""
+    SUSPENDED = auto()
+    """Suspended targets, including those that may go on since."""
+    UNKNOWNS = auto()
+    """Unknown structures after undecided DDL."""
+    QUEUES = auto()
+    """Unresolved DDL of any source of the task."""
+    HELD = auto()
+    """Held rows."""
+    DROPPED = auto()
+    """Shards that an operator has dropped."""
+    DEFERRED = auto()
+    """Deferred rows."""
+    UNNAMED = auto()
+    """Structures without the target's names of columns."""
+    JOINED = auto()
+    """Targets that follow the join of their shards."""
+
+
+NOTHING = PendingWork(0)
+EVERYTHING = ~NOTHING
+"""The flags to use when they were not read."""
+
+
+# --- the state of a task
 
 
 class Phase(StrEnum):
@@ -166,3 +206,30 @@ class HeldTotals:
     bytes: int
     since: datetime | None
     """When the oldest held rows were stored."""
+
+
+# --- the pause state of a task
+
+
+class PauseKind(StrEnum):
+    """How a task is paused; both kinds last until `resume`, and differ in the intention."""
+
+    PAUSED = "paused"
+    """The task is expected to go on soon."""
+    STOPPED = "stopped"
+    """The task is not expected to go on; its state may be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseState:
+    """A record of the person who paused or stopped a task, with time and reason."""
+
+    kind: PauseKind
+    who: str
+    via: str
+    reason: str
+    at: datetime
+
+    def __str__(self) -> str:
+        why = f": {' '.join(self.reason.split())}" if self.reason else ""
+        return f"{self.kind} by {self.who} ({self.via}) since {self.at:%Y-%m-%d %H:%M:%S} UTC{why}"

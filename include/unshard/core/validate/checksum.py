@@ -84,7 +84,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class HashedForm:
     """The way to read one column in every place, so that equal values are printed equally."""
 
     column: str
@@ -104,7 +104,7 @@ class Form:
 class Comparison:
     """The columns of one target table and its shards to compare, and the key by which the table is divided."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[HashedForm, ...]
     left_out: tuple[LeftOut, ...]
     key: tuple[str, ...]
     """Columns that identify a row; empty: the rows are a multiset."""
@@ -124,7 +124,7 @@ def compare_structures(
     for schema in (places[PLACE_TARGET], *places.values()):
         for column in schema.columns:
             names.setdefault(column.name.lower(), column.name)
-    forms: list[Form] = []
+    forms: list[HashedForm] = []
     left_out: list[LeftOut] = []
     for name in names.values():
         reason = _reason(name, places, changed)
@@ -137,12 +137,12 @@ def compare_structures(
     return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
 
 
-def row_text(forms: Sequence[Form], schema: TableSchema) -> str:
+def row_text(forms: Sequence[HashedForm], schema: TableSchema) -> str:
     """Return the SQL expression for the text of a row of a table with this structure."""
     return f"CONCAT_WS(',', {', '.join(_wrapped(form, schema.column(form.column)) for form in forms)})"
 
 
-def row_hash(forms: Sequence[Form], schema: TableSchema) -> str:
+def row_hash(forms: Sequence[HashedForm], schema: TableSchema) -> str:
     """Return the SQL expression for the hash of a row: 64 hexadecimal digits."""
     return f"SHA2({row_text(forms, schema)}, 256)"
 
@@ -152,14 +152,14 @@ def checksum(hashed: str) -> str:
     return f"COUNT(*), COALESCE(SUM(CAST(CONV(LEFT({hashed}, 16), 16, 10) AS UNSIGNED)), 0)"
 
 
-def shown(form: Form, column: Column) -> str:
+def shown(form: HashedForm, column: Column) -> str:
     """Return the SQL expression for a value in the form for people: text, or 0x… for bytes."""
     if _family(column) is Family.BYTES:
         return f"CONCAT('0x', HEX({identifier(column.name)}))"
     return f"CONVERT({_value(form, column)} USING utf8mb4)" if form.converted else _readable(form, column)
 
 
-def _readable(form: Form, column: Column) -> str:
+def _readable(form: HashedForm, column: Column) -> str:
     if _family(column) is Family.TEXT:
         return f"CONVERT({identifier(column.name)} USING utf8mb4)"
     return f"CAST({_value(form, column)} AS CHAR)"
@@ -185,12 +185,12 @@ def _has(schema: TableSchema, name: str) -> bool:
     return any(column.name.lower() == name.lower() for column in schema.columns)
 
 
-def _form(name: str, columns: Sequence[Column]) -> Form:
+def _form(name: str, columns: Sequence[Column]) -> HashedForm:
     families = {_family(column) for column in columns}
     family = families.pop() if len(families) == 1 else None
     digits = {_digits(column) for column in columns}
     charsets = {column.encoding for column in columns}
-    return Form(
+    return HashedForm(
         column=name,
         family=family,
         digits=max(digits) if len(digits) > 1 and family is not None else None,
@@ -236,7 +236,7 @@ def _is_long(column: Column) -> bool:
     return length is not None and int(length[1]) >= LONG_CHARACTERS
 
 
-def _value(form: Form, column: Column) -> str:
+def _value(form: HashedForm, column: Column) -> str:
     """Return the expression for the column's value, as a string or number that is printed equally in every place."""
     name = identifier(column.name)
     match _family(column):
@@ -259,7 +259,7 @@ def _value(form: Form, column: Column) -> str:
     return value
 
 
-def _wrapped(form: Form, column: Column) -> str:
+def _wrapped(form: HashedForm, column: Column) -> str:
     value = _value(form, column)
     if form.family is None and _family(column) not in (Family.TEXT, Family.BYTES):
         value = f"CAST({value} AS CHAR)"

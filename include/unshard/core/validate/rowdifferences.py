@@ -6,10 +6,13 @@ all columns, and only the number of equal rows can differ.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeGuard
+
+from unshard.core.rows.rowerrors import RowError
+from unshard.core.window.suspension import SuspendedTarget
 
 Key = tuple[str | None, ...]
 Rows = Counter[tuple[Key, str]]
@@ -91,3 +94,49 @@ def _sortable(key: Key) -> tuple[tuple[bool, int, str], ...]:
 
 def _is_integer(value: str | None) -> TypeGuard[str]:
     return value is not None and re.fullmatch(r"-?[0-9]+", value) is not None
+
+
+# --- expected differences: held rows and diverted rows
+
+
+class Because(StrEnum):
+    """The cause of an expected difference."""
+
+    DIVERTED = "diverted"
+    """The target could not store this row (`unshard row-errors`)."""
+    SUSPENDED = "target suspended"
+    """Rows of its shard are held because the target is suspended for that source (`unshard retry`)."""
+    HELD = "held"
+    """Rows of its shard are held until a DDL is resolved (`unshard locks`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYetInTarget:
+    """The rows of one target that are not in it yet."""
+
+    locks: tuple[str, ...] = ()
+    held_rows: int = 0
+    shards: tuple[str, ...] = ()
+    """The shards that have held rows or queued DDL."""
+    suspended: tuple[SuspendedTarget, ...] = ()
+    diverted: tuple[RowError, ...] = ()
+
+    def because(self, key: Sequence[str], difference: Difference) -> Because | None:
+        """Return the cause of a difference, None if no cause is known; `key` are the names of its key columns.
+
+        Of held rows, only the shard is known. The difference of a row that no shard has is never explained.
+        """
+        if any(str(each.shard) in difference.shards and _is_of(each, key, difference) for each in self.diverted):
+            return Because.DIVERTED
+        held = set(self.shards) & set(difference.shards)
+        if any(shard.startswith(f"{stop.source} ") for shard in held for stop in self.suspended):
+            return Because.SUSPENDED
+        return Because.HELD if held else None
+
+
+def _is_of(error: RowError, key: Sequence[str], difference: Difference) -> bool:
+    values = {name.lower(): value for name, value in error.values.items()}
+    return bool(key) and all(
+        name.lower() in values and comparable(values[name.lower()]) == comparable(value)
+        for name, value in zip(key, difference.key, strict=True)
+    )

@@ -47,29 +47,264 @@ have other columns.
 A SEQUENCE writes rows like a table, but it is not a shard: its rows are skipped and counted, under every later name.
 The tables of gh-ost and pt-online-schema-change are not shards either. Statements that a tool runs on its online-DDL
 shadow table become DDL of the shard where the shadow table takes the shard's place (core.ddl.online).
+
+Rows that contradict the structure of their shard: a DDL of it is missing in the binlog (sql_log_bin=0).
+
+The first attempt at a window finds them while it reads, before a target gets any row. The window is then planned again:
+where the contradiction begins, a DDL of unknown effect is put into the queue of that shard. From there on the rows of
+the shard are held raw, and an operator has to name the missing statement. All other shards go on.
+
+The sections of a large window: each is committed before the next one, which is read meanwhile.
+
+A section is applied like a window: it has the size of one, its own number for the fence, and its own transactions. If
+something goes wrong in a section, the window ends before it, and the next window begins there. So only a window whose
+plan can be cut between any two segments has more than one section:
+
+| the window                                            | because                                                      |
+|-------------------------------------------------------|--------------------------------------------------------------|
+| applies rows to one target, and holds none            | one Spark task writes it while it reads                      |
+| neither releases nor drops held rows, has no DDL      | its commit changes nothing but the checkpoint                |
+| is not in safe mode                                   | a window in safe mode is written as a whole                  |
+| has few dispositions                                  | its plan is one value of a meta table                        |
+
+The caller also allows one section only if the task checks foreign keys, or if several tasks read a section.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
-from unshard.core.ddl.online import OnlineTable, Step, Swapped
+from unshard.core.ddl.online import OnlineStep, OnlineTable, Swapped
 from unshard.core.ddl.queue import HeldFile, ShardState
 from unshard.core.ddl.sequences import followed, is_about_sequence
+from unshard.core.ddl.shardgroup import releasable
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, command_for, under
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.chain import require_chain
-from unshard.core.relay.segment import Segment, Statement
-from unshard.core.window.contradictions import fingerprint_of, is_met, reason_of, text_of
-from unshard.core.window.plan import AppliedCommand, Border, Contradiction, Drop, Plan, UnreadStatement
-from unshard.core.window.planrules import PlanRules, weight_of
-from unshard.core.window.reads import Reading, reads
-from unshard.core.window.releases import releases
-from unshard.core.window.sections import Sections
-from unshard.core.window.shardchanges import Site, Walk, apply_effect, coordinate, enter_alone, join
+from unshard.core.relay.segment import ByteRange, Segment, Statement
+from unshard.core.window.pace import WindowLimits
+from unshard.core.window.plan import (
+    AppliedCommand,
+    Border,
+    Contradiction,
+    Disposition,
+    Drop,
+    Plan,
+    Read,
+    Release,
+    UnreadStatement,
+)
+from unshard.core.window.shardchanges import (
+    PlanRules,
+    StatementSite,
+    Walk,
+    apply_effect,
+    coordinate,
+    enter_alone,
+    join,
+    weight_of,
+)
 from unshard.errors import UnshardError
-from unshard.errors.locks import MismatchedNewShard
+from unshard.errors.locks import MismatchedNewShard, UnknownShard
+from unshard.errors.rows import RowsContradict
+
+
+def is_met(found: Contradiction, segment: Segment) -> bool:
+    """Whether a window that passes the segment reads the contradicting rows."""
+    if not found.committed:
+        return found.segment == segment.name
+    prepared = (commit.prepared for commit in segment.commits)
+    return any((one.segment, one.start) == (found.segment, found.start) for one in prepared)
+
+
+def text_of(found: Contradiction, table: TableId) -> str:
+    """Return the text that is shown in place of the missing statement."""
+    return f"(not in the binlog) a change of {table} after which its columns are {found.columns}"
+
+
+def fingerprint_of(found: Contradiction, target: TableId) -> str:
+    """Return the DDL fingerprint of the missing change: it is equal for shards whose rows have the same new columns."""
+    return f"unlogged change of {target} to {found.columns}"
+
+
+def reason_of(found: Contradiction) -> str:
+    """Return the message that asks the operator."""
+    return str(RowsContradict(str(found.shard), str(found.location), found.words))
+
+
+# --- the rows of a segment that a window reads
+
+
+Contradicted = Mapping[TableId, tuple[Contradiction, ShardState]]
+"""Tables whose rows contradict their structure in the segment, each with the state of the shard from there on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReading:
+    """The values that are equal for all segments up to the next statement."""
+
+    source: str
+    target_of: Callable[[TableId], TableId | None]
+    apart: frozenset[TableId]
+    """Tables that are not shards."""
+    stopped: frozenset[TableId]
+    """Suspended targets of the source."""
+
+
+def reads(
+    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+) -> Iterator[Read]:
+    """Yield the reads of a segment, with a disposition for each routed table.
+
+    XA transactions that were prepared before and are committed here come first: until their COMMIT no other
+    transaction changes their rows.
+    """
+    for commit in segment.commits:
+        own = commit.prepared
+        whole = replace(segment, end=commit.end, next_file="", ranges=(ByteRange(own.start, own.end, own.tables),))
+        cut = {table: found for table, found in contradicted.items() if found[0].committed}
+        if read := _segment_read(reading, whole, shards, cut):
+            dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
+            yield Read(own.segment, own.file, read.ranges, dispositions, True, segment.first_time)
+    if read := _segment_read(reading, segment, shards, contradicted):
+        yield read
+
+
+def _segment_read(
+    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+) -> Read | None:
+    found = {
+        table: target
+        for r in segment.ranges
+        for table, _ in r.tables
+        if table not in reading.apart and (target := reading.target_of(table))
+    }
+    dispositions: list[Disposition] = []
+    for table, target in sorted(found.items()):
+        state = shards.get(table)
+        if state is None or state.has_left:
+            raise UnknownShard(str(Shard(reading.source, table)), str(target), str(segment.begins))
+        if state.is_dropped or (state.start is not None and segment.ends <= state.start):
+            continue
+        before = _disposition(state, segment, reading)
+        dispositions += _cut(before, *contradicted[table], segment) if table in contradicted else (before,)
+    tables = {disposition.shard.table for disposition in dispositions}
+    ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
+    if not ranges:
+        return None
+    return Read(segment.name, segment.file, ranges, tuple(dispositions), first_time=segment.first_time)
+
+
+def _disposition(state: ShardState, segment: Segment, reading: SegmentReading) -> Disposition:
+    waits = state.queue or state.held or not state.structure or state.target in reading.stopped
+    hold = state.last_seq if waits else None
+    start = state.start if state.start is not None and state.start > segment.begins else None
+    return Disposition(state.shard, state.target, state.structure, hold, start)
+
+
+def _cut(before: Disposition, met: Contradiction, after: ShardState, segment: Segment) -> Iterator[Disposition]:
+    """Yield the disposition of the rows before a contradiction, and hold the others raw."""
+    raw = replace(before, structure=after.structure, hold=after.last_seq)
+    if met.committed or met.location <= segment.begins:
+        yield raw
+        return
+    yield replace(before, until=met.location)
+    yield replace(raw, start=met.location if before.start is None else max(before.start, met.location))
+
+
+# --- the held rows that a window releases
+
+
+def releases(
+    shards: Sequence[ShardState], size: int, retried: Sequence[TableId], together: WindowLimits
+) -> tuple[Release, ...]:
+    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order.
+
+    Targets that go on after a suspension have a limit of their own (`together`). Within it each is released as a whole,
+    one target after the other.
+    """
+    taken = _oldest(_files(state for state in shards if state.target not in retried), size, math.inf)
+    room, rows = together.bytes, together.rows
+    for target in retried:
+        files = _files(state for state in shards if state.target == target)
+        size, count = sum(file.bytes for file in files), sum(file.rows for file in files)
+        if room == together.bytes or (size <= room and count <= rows):
+            taken |= _oldest(files, room, rows)
+            room, rows = room - size, rows - count
+    targets = {state.shard: state.target for state in shards}
+    return tuple(Release(shard, tuple(taken[shard]), targets[shard]) for shard in sorted(taken))
+
+
+def _files(shards: Iterable[ShardState]) -> list[HeldFile]:
+    return sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
+
+
+def _oldest(files: Iterable[HeldFile], size: int, rows: float) -> dict[Shard, list[HeldFile]]:
+    taken: dict[Shard, list[HeldFile]] = {}
+    for file in files:
+        size, rows = size - file.bytes, rows - file.rows
+        if taken and min(size, rows) < 0:
+            break
+        taken.setdefault(file.shard, []).append(file)
+    return taken
+
+
+def _decodable(state: ShardState) -> Iterator[HeldFile]:
+    """Return the releasable files before the first whose structure is decided but not found yet."""
+    return takewhile(lambda file: bool(file.structure), releasable(state))
+
+
+# --- the sections of a large window
+
+
+MOST_DISPOSITIONS = 2_000
+"""The plan of a window with several sections has at most so many; as JSON each takes about 200 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The sections of a window up to some segment."""
+
+    begun: Walk
+    """The walk before the first segment."""
+    most: int
+    borders: tuple[Border, ...] = ()
+    size: int = 0
+    """Bytes in the last section."""
+
+    def may_end(self, walk: Walk) -> bool:
+        """Whether another section may follow the segments of this walk."""
+        return len(self.borders) + 1 < self.most and self.has_only_rows(walk)
+
+    def ended(self, walk: Walk) -> "Sections":
+        """Return the sections with a border after this walk."""
+        last_time = max(segment.last_time for segment in walk.passed)
+        border = Border(len(walk.reads), walk.passed[-1].ends, walk.passed[-1].gtid, last_time)
+        return replace(self, borders=(*self.borders, border), size=0)
+
+    def has_only_rows(self, walk: Walk) -> bool:
+        """Whether the window so far applies rows to one target and does nothing else."""
+        targets = {disposition.target for read in walk.reads for disposition in read.dispositions}
+        count = sum(len(read.dispositions) for read in walk.reads)
+        return (
+            replace(walk, reads=self.begun.reads, passed=self.begun.passed) == self.begun
+            and len(targets) == 1
+            and count <= MOST_DISPOSITIONS
+            and all(map(_is_applied, walk.reads))
+        )
+
+
+def _is_applied(read: Read) -> bool:
+    """Whether all rows of the transactions in these ranges are applied."""
+    return not read.committed and all(
+        each.hold is None and each.structure and each.until is None for each in read.dispositions
+    )
+
+
+# --- the plan of the next window
 
 
 def plan_window(
@@ -182,7 +417,7 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
         return _read(source, walk, segment, rules)
     statement, present = segment.statement, _present(walk)
     before, after = walk.sequences, followed(walk.sequences, statement, present)
-    step = rules.online.step(statement, present, walk.online_tables) if rules.online else Step((), (statement,))
+    step = rules.online.step(statement, present, walk.online_tables) if rules.online else OnlineStep((), (statement,))
     walk = replace(walk, sequences=after, online_tables=step.online_tables)
     if command is not None:
         applied_commands = AppliedCommand(command.number, segment.begins, without_strings(statement.text))
@@ -264,7 +499,7 @@ def _effect(walk: Walk, effect: Effect, statement: Statement, context: _Statemen
         return walk
     shard = Shard(context.source, effect.table)
     return apply_effect(
-        walk, effect, Site(shard, target, context.segment, statement, context.command, context.rules.rows_of)
+        walk, effect, StatementSite(shard, target, context.segment, statement, context.command, context.rules.rows_of)
     )
 
 
@@ -288,7 +523,9 @@ def _show(source: str, walk: Walk, online_table: OnlineTable, segment: Segment, 
     if online_table.seen or online_table.table not in segment.tables or target is None or online_table.create is None:
         return walk
     walk = replace(walk, online_tables=tuple(other for other in walk.online_tables if other != online_table))
-    site = Site(Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create)
+    site = StatementSite(
+        Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create
+    )
     if online_table.structure:
         return join(walk, Joins(online_table.table, online_table.structure), site)
     mismatched = MismatchedNewShard(
@@ -316,7 +553,7 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
         if is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
             found = coordinate(found, *_unlogged(each, state.target, segment))
             contradicted[each.shard.table] = each, found.shards[each.shard.table]
-    reading = Reading(
+    reading = SegmentReading(
         source,
         rules.target_of,
         walk.sequences | {online_table.table for online_table in walk.online_tables},
@@ -325,9 +562,9 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
 
 
-def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, Site]":
+def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, StatementSite]":
     """Return the change that is missing in the binlog, and the location where it is assumed."""
     table, end = found.shard.table, segment.start if found.committed else found.location.position
     change = Undecided(table, reason_of(found), text_of(found, target), fingerprint_of(found, target))
     statement = Statement(text_of(found, table), table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
-    return change, Site(found.shard, target, replace(segment, end=end), statement)
+    return change, StatementSite(found.shard, target, replace(segment, end=end), statement)

@@ -4,13 +4,14 @@ A DDL goes to the queue of its shard. A shard joins or leaves its group, gets an
 target (core.ddl.onetoone for one-to-one targets, core.rules.shardrows for merged ones).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
+    Effects,
     Follows,
     Ignored,
     Joins,
@@ -23,18 +24,93 @@ from unshard.core.ddl.effects import (
     Undecided,
 )
 from unshard.core.ddl.names import without_strings
-from unshard.core.ddl.newshards import matching_shard
 from unshard.core.ddl.onetoone import is_only, whole_entry
-from unshard.core.ddl.online import OnlineTables
+from unshard.core.ddl.online import Online, OnlineTables
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
+from unshard.core.ddl.shardgroup import matching_shard
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, counted
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.relay.segment import Segment, Statement
-from unshard.core.window.plan import AppliedCommand, Deletion, Read, Rename, StructureChange, UnreadStatement
-from unshard.core.window.planrules import RowsOf
+from unshard.core.rules.shardrows import ShardRows
+from unshard.core.window.pace import WindowLimits
+from unshard.core.window.plan import (
+    AppliedCommand,
+    Contradiction,
+    Deletion,
+    Read,
+    Rename,
+    StructureChange,
+    UnreadStatement,
+)
 from unshard.errors.locks import MismatchedNewShard, RecreatedShard, UnknownShard
+
+RowsOf = Callable[[ShardState, Sequence[Shard]], ShardRows | str]
+"""Returns the values that name the rows of a shard in its target, or why they cannot be told from those of the group
+(the second argument) and of shards that have left it."""
+FILE_BY_FILE = WindowLimits(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """The rules of the task for windows, and the functions that find the effect of a DDL."""
+
+    target_of: Callable[[TableId], TableId | None]
+    effects: Effects
+    window_bytes: int
+    """Largest size of a window, or of a section of a window that can have several."""
+    sections: int = 1
+    """Largest number of sections."""
+    safe_until: Location | None = None
+    """Windows that begin before it run in safe mode: the dump may have seen their rows."""
+    force_safe: bool = False
+    sequences: frozenset[TableId] = frozenset()
+    """The sequences of the source at the checkpoint."""
+    orders: tuple[StatementCommand, ...] = ()
+    """Commands about statements that no window has reached."""
+    ordered: Effects | None = None
+    """As `effects`, without the task's filters: a command overrides them."""
+    history: str = ""
+    """The GTIDs up to the checkpoint."""
+    stopped: frozenset[TableId] = frozenset()
+    """Suspended targets of the source (core.window.suspension): all rows for them are held."""
+    retried: tuple[TableId, ...] = ()
+    """Targets that go on after a suspension."""
+    together: WindowLimits = FILE_BY_FILE
+    """How many of their held rows are released together, so that they are compacted with later corrections."""
+    online_tables: OnlineTables = ()
+    """The tables of online DDL tools at the checkpoint."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Rows without the structure of their shard, found by an attempt at this window."""
+    online: Online | None = None
+    """Follows the tables of online DDL tools; None: they are treated like other tables."""
+    is_joined: bool = False
+    """The targets follow the join of their shards: rows of one window under one name are those of one shard."""
+    rows_of: RowsOf = lambda state, _: f"nothing tells the rows of {state.shard}"
+
+
+def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segment, ...]:
+    """Return the first segments, as many as one window can read at most: planning looks at no others."""
+    taken: list[Segment] = []
+    size = 0
+    for segment in segments:
+        weight = weight_of(segment, rules)
+        if taken and weight and size + weight > rules.window_bytes * rules.sections:
+            break
+        taken.append(segment)
+        size += weight
+    return tuple(taken)
+
+
+def weight_of(segment: Segment, rules: PlanRules) -> int:
+    """Return the bytes of the segment that must be decoded."""
+    wanted = (r for r in segment.pieces if any(rules.target_of(table) for table, _ in r.tables))
+    return sum(r.end - r.start for r in wanted)
+
+
+# --- the effects of a statement on the plan of a window
+
 
 TARGET_IS_DROPPED = "a filter ignores its CREATE TABLE, and the target table is dropped by the statement before it"
 
@@ -63,7 +139,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StatementSite:
     """A statement, the shard that it concerns, and its segment."""
 
     shard: Shard
@@ -79,7 +155,7 @@ class Site:
         return Location(self.segment.file, self.segment.end)
 
 
-def apply_effect(walk: Walk, effect: Effect, site: Site) -> Walk:
+def apply_effect(walk: Walk, effect: Effect, site: StatementSite) -> Walk:
     """Apply one effect of a statement to a shard."""
     state = walk.shards.get(site.shard.table)
     if (
@@ -109,7 +185,7 @@ def apply_effect(walk: Walk, effect: Effect, site: Site) -> Walk:
     return found
 
 
-def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: Site) -> Walk:
+def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: StatementSite) -> Walk:
     """Apply a statement after which the target lacks rows of a shard, or the shard has another target."""
     match effect:
         case Leaves():
@@ -125,7 +201,7 @@ def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: Site)
             return _together(walk, effect, site)
 
 
-def _truncate(walk: Walk, effect: Truncates, site: Site) -> Walk:
+def _truncate(walk: Walk, effect: Truncates, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or (state.start is not None and site.location <= state.start):
         return _ignore(walk)  # the second: the dump has the rows that were written after it
@@ -134,7 +210,7 @@ def _truncate(walk: Walk, effect: Truncates, site: Site) -> Walk:
     return _ignore(walk) if found is walk else found
 
 
-def _delete(walk: Walk, site: Site) -> Walk:
+def _delete(walk: Walk, site: StatementSite) -> Walk:
     """Delete the rows of a shard from a merged target; if they cannot be told from those of others, ask an operator."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left or state.is_dropped or site.rows_of is None:
@@ -148,7 +224,7 @@ def _delete(walk: Walk, site: Site) -> Walk:
     return replace(walk, shards=shards, deletions=(*walk.deletions, deletion))
 
 
-def _moved(walk: Walk, effect: Moves, site: Site) -> Walk | None:
+def _moved(walk: Walk, effect: Moves, site: StatementSite) -> Walk | None:
     """Queue a RENAME of the target if both targets are one-to-one; the new shard waits for it. None if they are not."""
     new, state = _renamed_site(effect, site), walk.shards.get(effect.table)
     is_free = not any(other for other in _group(walk, new) if not other.has_left)
@@ -159,11 +235,11 @@ def _moved(walk: Walk, effect: Moves, site: Site) -> Walk | None:
     return enter_alone(found, state.structure, "", effect.routed, new, WholeChange.CREATE)
 
 
-def _renamed_site(effect: Moves, site: Site) -> Site:
+def _renamed_site(effect: Moves, site: StatementSite) -> StatementSite:
     return replace(site, shard=Shard(site.shard.source, effect.to), target=effect.to_target)
 
 
-def _together(walk: Walk, effect: Together, site: Site) -> Walk:
+def _together(walk: Walk, effect: Together, site: StatementSite) -> Walk:
     """Apply all effects, or the other ones if a rename is not one of one-to-one targets."""
     found: Walk | None = walk if effect.steps else None
     for each, target in effect.steps:
@@ -177,7 +253,7 @@ def _together(walk: Walk, effect: Together, site: Site) -> Walk:
     return walk
 
 
-def _remove(walk: Walk, change: WholeChange, site: Site, to: TableId | None = None) -> Walk:
+def _remove(walk: Walk, change: WholeChange, site: StatementSite, to: TableId | None = None) -> Walk:
     """Queue a statement about the whole target table if the shard is its only one; else the rows stay."""
     state = walk.shards.get(site.shard.table)
     if change is WholeChange.NONE or state is None or not is_only(state, _group(walk, site)):
@@ -187,7 +263,7 @@ def _remove(walk: Walk, change: WholeChange, site: Site, to: TableId | None = No
     return replace(walk, shards=shards, queued=(*walk.queued, entry))
 
 
-def _group(walk: Walk, site: Site) -> list[ShardState]:
+def _group(walk: Walk, site: StatementSite) -> list[ShardState]:
     return [state for state in (*walk.shards.values(), *walk.peers) if state.target == site.target]
 
 
@@ -195,7 +271,7 @@ def _ignore(walk: Walk) -> Walk:
     return replace(walk, ignored=walk.ignored + 1)
 
 
-def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
+def coordinate(walk: Walk, effect: Coordinated | Undecided, site: StatementSite) -> Walk:
     """Queue a DDL of a shard; its later rows have the structure after it."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
@@ -239,7 +315,7 @@ def _known_by_peer(
     return effect
 
 
-def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
+def _follow(walk: Walk, effect: Follows, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         return _unknown(walk, "", site)
@@ -247,14 +323,14 @@ def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
     return _ignore(_set(walk, replace(state, structure=effect.after), (), change))
 
 
-def _unknown(walk: Walk, routed: str, site: Site) -> Walk:
+def _unknown(walk: Walk, routed: str, site: StatementSite) -> Walk:
     """Let a table whose CREATE TABLE was never seen wait for an operator; a command that skips its DDL ignores it."""
     if site.command is not None and site.command.kind is CommandKind.SKIP:
         return _ignore(walk)
     return enter_alone(walk, "", str(UnknownShard(str(site.shard), str(site.target), str(site.location))), routed, site)
 
 
-def _leave(walk: Walk, site: Site) -> Walk:
+def _leave(walk: Walk, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         return walk
@@ -265,14 +341,14 @@ def _leave(walk: Walk, site: Site) -> Walk:
     return replace(walk, renames=(*walk.renames, renamed))
 
 
-def _rename(walk: Walk, effect: Renamed, site: Site) -> Walk:
+def _rename(walk: Walk, effect: Renamed, site: StatementSite) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
         raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
     return replace(walk, renames=(*walk.renames, Rename(site.shard, effect.to, site.location)))
 
 
-def join(walk: Walk, effect: Joins, site: Site) -> Walk:
+def join(walk: Walk, effect: Joins, site: StatementSite) -> Walk:
     """Make a table a shard of its group."""
     structure = effect.structure
     state = walk.shards.get(site.shard.table)
@@ -318,7 +394,7 @@ def join(walk: Walk, effect: Joins, site: Site) -> Walk:
 
 
 def enter_alone(
-    walk: Walk, structure: str, reason: str, routed: str, site: Site, whole: WholeChange = WholeChange.NONE
+    walk: Walk, structure: str, reason: str, routed: str, site: StatementSite, whole: WholeChange = WholeChange.NONE
 ) -> Walk:
     """Make the table a shard whose rows wait for an operator, under a name that is free now or after the commit.
 

@@ -8,24 +8,28 @@ checked in parallel. Nothing is changed on them. The start of `run`, the first t
 import contextlib
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
+from unshard.adapters import mysql, structures
 from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
 from unshard.config import Connections, ShardMode, Task, environment_connections, resolve, storage_access
 from unshard.config.reading import zone_of
-from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
+    CERTAIN,
+    LIKELY,
     Item,
     Severity,
     alike_names,
     as_seen,
     case_rules,
+    codes,
     collation_problems,
     ignoring,
     mode_problems,
@@ -38,24 +42,85 @@ from unshard.core.checks.items import (
 from unshard.core.join.decision import conflicts_of
 from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rules.shardrows import DropShardRows, rows_of, why_unknown_in
 from unshard.core.structures.comparison import structure_differences
+from unshard.core.task.state import Chunk, ChunkState, Phase
 from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
-from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
+from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardRowsAlike, ShardsDiffer, StorageShort
+from unshard.errors.full import ConditionChanged, DumpLeft, NotDumped
 from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.meta import StoredFileMissing
-from unshard.errors.rows import PacketTooSmall
+from unshard.errors.rows import EngineNotTransactional, NoTargetTable, PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
-from unshard.units.checks.foreignkeys import foreign_key_items
-from unshard.units.checks.fullload import rest_of_load, targets_in_sync
-from unshard.units.checks.mapping import mapped_apart
-from unshard.units.checks.shardrows import shard_rows
-from unshard.units.checks.source import Checked, check_source
-from unshard.units.checks.target import check_tables, check_target, present_tables
+from unshard.units.checks.sourceitems import Checked, check_source, foreign_key_items, mapped_apart
+from unshard.units.checks.targetitems import check_tables, check_target, present_tables
 from unshard.units.checks.targetkeys import key_items, unfindable
-from unshard.units.window.rules import refusal_of
+from unshard.units.window.adoptedrules import refusal_of
+
+
+def rest_of_load(task: Task, meta: MetaReader | None, begun: Begun) -> list[Item]:
+    """Check for each source that is not loaded whether it can continue with the task-mode and `where` of the file."""
+    items: list[Item] = []
+    for source in task.sources:
+        if source not in begun.loaded:
+            phase = begun.phase(source)
+            errors = list(_refused(task, source, phase, meta))
+            passes = "the full load can begin" if phase is Phase.NEW else f"the full load can go on after phase {phase}"
+            items += verdict("full_load", f"source {source}", errors, passes)
+    return items
+
+
+def _refused(task: Task, source: str, phase: Phase, meta: MetaReader | None) -> Iterator[UnshardError]:
+    mode = task.task_mode
+    chunks: tuple[Chunk, ...] = meta.chunks.of(source) if meta else ()
+    if not mode.begins and phase.order < Phase.DUMPED.order:
+        yield NotDumped(source)
+    if mode.begins and not mode.dumps and any(chunk.state is not ChunkState.LOADED for chunk in chunks):
+        yield DumpLeft(source)
+    is_read = any(chunk.state is not ChunkState.PLANNED for chunk in chunks)
+    if meta and mode.dumps and phase is Phase.SNAPSHOT and is_read:
+        known, present = meta.conditions.get(source), task.instance(source).dump.where
+        if known != present:
+            yield ConditionChanged(source, known or "TRUE", present or "TRUE")
+
+
+def targets_in_sync(task: Task, meta: MetaReader, connections: Connections, begun: Begun) -> list[Item]:
+    """Check that windows find the target tables of the loaded sources, and that these have transactions."""
+    states = [state for source in sorted(begun.loaded) for state in meta.structures.shards(source)]
+    targets = sorted({state.target for state in states if not (state.is_dropped or state.has_left)})
+    with closing(mysql.connect(resolve(task.target, connections), "target")) as connection:
+        present = structures.read_schemas(connection, targets)
+    engines = {target: schema.lacks_transactions for target, schema in present.items() if schema.lacks_transactions}
+    errors: dict[str, UnshardError] = {
+        str(target): NoTargetTable(str(target)) for target in targets if target not in present
+    }
+    errors |= {str(target): EngineNotTransactional(str(target), engine) for target, engine in engines.items()}
+    return [problem("target_tables", f"target {target}", error) for target, error in errors.items()]
+
+
+# --- the rows of a dropped shard (`drop-shard-rows: delete`)
+
+
+def shard_rows(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]) -> list[Item]:
+    """Check each merged target; a one-to-one target is truncated or dropped as a whole."""
+    if task.options.drop_shard_rows is DropShardRows.KEEP or not task.task_mode.syncs:
+        return []
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        if len(shards) > 1 or not task.feeds.is_single(target):
+            found = {s: rows_of(task.instance(s.source).routing.reshaping(s.table), shards[s]) for s in shards}
+            why = why_unknown_in(found)
+            errors = [ShardRowsAlike(str(target), why)] if why else []
+            told = f"the rows of {len(shards)} shards can be told apart"
+            items += verdict("drop_shard_rows", f"target {target}", errors, told)
+    return items
+
+
+# --- all prechecks
+
 
 KEPT_BY = ("reachable", "meta_schema")
 """Checks of the target without which the result cannot be stored."""

@@ -17,27 +17,17 @@ Commands of operators are in `operate`.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import DdlLock, Outcome, opening, script, skip_resolutions
-from unshard.core.ddl.newshards import admissions
+from unshard.core.ddl.lockstages import LockStage, LockStep, execution_stages, lock_stages, open_stage
 from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.stages import (
-    ExecuteStatement,
-    Execution,
-    LockStage,
-    NoteStatement,
-    OpenLock,
-    ResolveLock,
-    WriteIntent,
-    execution_stages,
-    lock_stages,
-)
+from unshard.core.ddl.shardgroup import admissions
 from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.stages import evaluate
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, LockView, Scene, V, find, read_scene, scene_of
-from unshard.units.stages import evaluate
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
@@ -118,7 +108,7 @@ def planned(meta: "MetaReader") -> tuple[LockPlan, ...]:
         if target not in has_lock and target not in scene.joined
     )
     due = (
-        LockPlan(entry.target, (OpenLock(entry),), None, entry.fingerprint) for entry in entries if entry is not None
+        LockPlan(entry.target, (open_stage(entry),), None, entry.fingerprint) for entry in entries if entry is not None
     )
     return (*(_planned(lock, scene) for lock in locks), *due)
 
@@ -212,7 +202,7 @@ def _is_due(lock: DdlLock, scene: Scene, as_source: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Execution:
-    """The execution of a lock while its stages run (core.ddl.stages), holding the lock's guard."""
+    """The execution of a lock while its stages run (core.ddl.lockstages), holding the lock's guard."""
 
     lock: DdlLock
     scene: Scene
@@ -228,10 +218,10 @@ class _Execution:
     is_over: bool = False
 
     @property
-    def left(self) -> list[Execution]:
+    def left(self) -> tuple[LockStage, ...]:
         """The stages that are left."""
         if self.is_over or not self.lock.is_open:
-            return []
+            return ()
         owner = self.scene.decide(self.lock).owner
         statements = script(self.scene.members(self.lock.target), self.lock, owner)[1]
         return execution_stages(self.lock, statements, owner, self.passed)
@@ -249,40 +239,38 @@ def _execute(meta: "Meta", begun: _Execution, executor: "LockExecutor") -> None:
     evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, executor))
 
 
-def _run(meta: "Meta", stage: Execution, found: _Execution, executor: "LockExecutor") -> _Execution:
+def _run(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     lock = found.lock
-    match stage:
-        case WriteIntent():
+    match stage.kind:
+        case LockStep.INTENT:
             after = _unless_refused(meta, stage, found, lambda: _write_intent(meta, stage, found, executor))
-        case ExecuteStatement():
+        case LockStep.EXECUTE:
             after = _unless_refused(meta, stage, found, lambda: _execute_statement(meta, stage, found, executor))
-        case NoteStatement():
+        case LockStep.NOTE:
             meta.locks.advance(lock, found.outcome)
             after = _begun(meta, lock.id)
-        case ResolveLock():
+        case LockStep.RESOLVE:
             meta.locks.resolve(lock, found.outcome)
             log.info("execute step 3/3 resolved lock=%s", lock.id)
             after = replace(found, is_over=True)
         case _:
-            assert_never(stage)
+            raise ValueError(f"{stage.kind} is no step of an execution")
     return after
 
 
-def _unless_refused(
-    meta: "Meta", stage: WriteIntent | ExecuteStatement, found: _Execution, run: Callable[[], _Execution]
-) -> _Execution:
+def _unless_refused(meta: "Meta", stage: LockStage, found: _Execution, run: Callable[[], _Execution]) -> _Execution:
     """Run a stage; an error that does not pass by itself fails the lock and ends the execution."""
     try:
         return run()
     except UnshardError as error:
         if error.transient:
             raise
-        log.warning("execute refused lock=%s statement=%s error=%s", found.lock.id, stage.step, error.code)
+        log.warning("execute refused lock=%s statement=%s error=%s", found.lock.id, stage.values, error.code)
         meta.locks.fail(found.lock, str(error), may_be_done=isinstance(error, TargetChanged))
         return replace(found, is_over=True)
 
 
-def _write_intent(meta: "Meta", stage: WriteIntent, found: _Execution, executor: "LockExecutor") -> _Execution:
+def _write_intent(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     """Write the intent; the execution ends if the lock was resolved or got another command meanwhile."""
     lock, members, version = found.lock, found.scene.members(found.lock.target), found.join_version
     if version and not lock.done and not found.scene.decide(lock).is_executable:
@@ -291,7 +279,7 @@ def _write_intent(meta: "Meta", stage: WriteIntent, found: _Execution, executor:
     whole = entry.whole if statements == (entry.routed,) else WholeChange.NONE
     entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=(), whole=whole))
     if entry.replacement:
-        log.info("execute in steps lock=%s statement=%s steps=%s", lock.id, stage.step, len(entry.replacement))
+        log.info("execute in steps lock=%s statement=%s steps=%s", lock.id, stage.values, len(entry.replacement))
         is_split = meta.locks.split(lock, (*statements[: lock.done], *entry.replacement, *statements[lock.done + 1 :]))
         return _begun(meta, lock.id) if is_split else replace(found, is_over=True)
     meta.structures.get({entry.before, entry.after})
@@ -302,15 +290,13 @@ def _write_intent(meta: "Meta", stage: WriteIntent, found: _Execution, executor:
     return replace(found, passed=1, entry=entry)
 
 
-def _execute_statement(
-    meta: "Meta", stage: ExecuteStatement, found: _Execution, executor: "LockExecutor"
-) -> _Execution:
+def _execute_statement(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
     entry, lock = found.entry, found.lock
     assert entry is not None
     structures = meta.structures.get({entry.before, entry.after})
     is_new = executor.execute(lock.target, entry, structures[entry.before], structures[entry.after])
     outcome = Outcome.EXECUTED if is_new else Outcome.PRESENT
-    log.info("execute step 2/3 %s lock=%s statement=%s", outcome, lock.id, stage.step)
+    log.info("execute step 2/3 %s lock=%s statement=%s", outcome, lock.id, stage.values)
     return replace(found, passed=2, outcome=outcome)
 
 

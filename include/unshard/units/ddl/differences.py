@@ -10,8 +10,8 @@ from unshard.core.ddl.queue import ShardState
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, wanted
 from unshard.core.join.joined import OpenChange
+from unshard.core.join.joinstages import JoinStep
 from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
-from unshard.core.join.stages import ContractTarget, WaitForRows
 from unshard.core.join.statements import alter_texts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
@@ -162,7 +162,7 @@ def _under_way(scene: JoinScene, change: OpenChange, history: History) -> Differ
 
 def _is_rejected(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> bool:
     """Whether the target has rejected the contraction that a difference waits for."""
-    is_due = any(isinstance(stage, ContractTarget | WaitForRows) for stage in plan.stages)
+    is_due = any(stage.kind in (JoinStep.CONTRACT, JoinStep.WAIT_FOR_ROWS) for stage in plan.stages)
     return found.state in (State.CONTRACTING, State.REVERSED) and bool(scene.refused) and not is_due
 
 
@@ -228,7 +228,7 @@ def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past) -
         return WHEN[found.state]
     if found.state is State.OPEN:
         return _when_settled(found, past)
-    late = [stage.describe() for stage in plan.stages if isinstance(stage, WaitForRows)]
+    late = [stage.text for stage in plan.stages if stage.kind is JoinStep.WAIT_FOR_ROWS]
     delayed = ["when contract-delay is over"] if scene.is_delayed else []
     absent = [f"when {', '.join(scene.absent)} is loaded"] if scene.absent else []
     return (*late, *delayed, *absent, "now")[0]

@@ -13,6 +13,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
+from unshard.core.ddl.columnnames import as_own, in_target, otherwise, own_names
 from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
@@ -37,20 +38,19 @@ from unshard.core.ddl.grammar import (
     engine_options,
     without_specs,
 )
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.names import changes_rows
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
+from unshard.core.ddl.sessioneffects import elsewhere, session_note
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.columnnames import as_own, in_target, otherwise, own_names
-from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rows.sessioneffects import elsewhere, session_note
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
-from unshard.core.rules.eventfilter import Action, Event
+from unshard.core.rules.filters import Action, Event
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS

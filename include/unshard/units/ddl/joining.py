@@ -30,9 +30,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.lockstages import named
 from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups, is_alone
-from unshard.core.ddl.stages import named
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Member, begin, intended, with_member
@@ -42,6 +43,13 @@ from unshard.core.join.joined import (
     JoinStatement,
     OpenChange,
     with_reloaded,
+)
+from unshard.core.join.joinstages import (
+    ColumnsOfShard,
+    Following,
+    JoinStage,
+    JoinStep,
+    TargetChange,
 )
 from unshard.core.join.planning import (
     JoinPlan,
@@ -53,15 +61,6 @@ from unshard.core.join.planning import (
     is_quiet,
     needed_states,
     plan_join,
-)
-from unshard.core.join.stages import (
-    ExpandTarget,
-    FollowShards,
-    JoinStage,
-    OpenBarrier,
-    ReloadColumns,
-    TargetChange,
-    WaitForRows,
 )
 from unshard.core.join.start import begun_at, begun_names, unjoined_columns
 from unshard.core.join.statements import AlterPart, alter_parts, has_same_effect, leads_to, single_parts, taken_names
@@ -264,7 +263,7 @@ class _Follower:
             if plan.is_settled and (digest := digest_of(scene.shards)):
                 self.meta.joins.note_settled(joined, digest, needed_states(scene))
             return False
-        return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
+        return any(self._run(stage, scene) for stage in plan.stages if stage.kind is not JoinStep.WAIT_FOR_ROWS)
 
     def catches_up(self) -> bool:
         """Follow DDLs that something else has resolved; return whether there were any."""
@@ -272,7 +271,7 @@ class _Follower:
         if scene is None or scene.joined.change is not None or scene.is_executing:
             return False
         stage = next(iter(plan_join(scene).stages), None)
-        return isinstance(stage, FollowShards) and self._run(stage, scene)
+        return stage is not None and stage.kind is JoinStep.FOLLOW_SHARDS and self._run(stage, scene)
 
     def scene(self) -> JoinScene | None:
         """Read everything that decides about the target; None if it has not joined or does not exist."""
@@ -373,31 +372,31 @@ class _Follower:
             raise ShardModeWaits(str(self.target), "optimistic", f"{named(late)} lacks a DDL of its group")
 
     def _run(self, stage: JoinStage, scene: JoinScene) -> bool:
-        log.info("join %s: %s", stage.name, stage.describe())
-        match stage:
-            case FollowShards():
+        log.info("join %s: %s", stage.kind, stage.text)
+        match stage.values:
+            case Following() as after:
                 names = scene.joined.names
-                if stage.adopts and not conflicts_of(stage.group):
-                    names = adopted_names(names, stage.group, scene.present)
-                names = {id: name for id, name in names.items() if id not in stage.released}
+                if after.adopts and not conflicts_of(after.group):
+                    names = adopted_names(names, after.group, scene.present)
+                names = {id: name for id, name in names.items() if id not in after.released}
                 self.meta.structures.put(scene.present)  # it may be the new floor
-                done = Completion(stage.group, names, stage.shard_steps, stage.resolved)
+                done = Completion(after.group, names, after.shard_steps, after.resolved)
                 self.meta.joins.complete(scene.joined, done)
                 return True
-            case OpenBarrier(entry):
+            case TargetChange() as change:
+                self._change(change, scene)
+                return True
+            case ColumnsOfShard(shard, columns):
+                return self._reload(shard, columns)
+            case None:
+                return False
+            case entry:
                 self.meta.locks.create(self.target, entry)
                 return False
-            case ReloadColumns(shard, columns):
-                return self._reload(shard, columns)
-            case WaitForRows():
-                return False
-            case _:
-                self._change(stage, scene)
-                return True
 
     # --- a change of the target
 
-    def _change(self, stage: TargetChange, scene: JoinScene) -> None:
+    def _change(self, due: TargetChange, scene: JoinScene) -> None:
         """Change the target and complete, unless another process does it.
 
         If the target rejects it, everything else continues. The next run tries an expansion again, and a lock shows the
@@ -405,19 +404,19 @@ class _Follower:
         no other process has changed the target while its state was read.
         """
         try:
-            self._changed(stage, scene)
+            self._changed(due, scene)
         except (JoinRefused, DdlRefused, JoinNotReached, TargetNameTaken) as error:
             is_tried = not isinstance(error, DdlRefused)
             if is_tried and not self._is_unchanged(scene):
                 return
             log.warning("join rejected target=%s error=%s", self.target, error)
             self.errors.append(error)
-            if isinstance(stage, ExpandTarget):
-                self._note_rejection(stage, scene, error)
-                shards: list[Shard | None] = [step.shard for step in stage.shard_steps]
+            if due.kind is ChangeKind.EXPAND:
+                self._note_rejection(due, scene, error)
+                shards: list[Shard | None] = [step.shard for step in due.shard_steps]
                 self.rejected.update(dict.fromkeys(shards or [None], str(error)))
             elif is_tried:
-                change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
+                change = self.meta.joins.intend(scene.joined, scene.group, due.kind, due.cause, (NO_STATEMENT,))
                 if change is not None:
                     self.meta.joins.fail(self.target, change, str(error))
 
@@ -428,28 +427,28 @@ class _Follower:
             return False
         return (again.joined, again.present, again.shards) == (scene.joined, scene.present, scene.shards)
 
-    def _note_rejection(self, stage: TargetChange, scene: JoinScene, error: UnshardError) -> None:
+    def _note_rejection(self, due: TargetChange, scene: JoinScene, error: UnshardError) -> None:
         """Store the message for the lock of a shard's DDL, once."""
-        is_new = stage.entry is not None and self.meta.joins.last_error(self.target, stage.cause) != str(error)
+        is_new = due.entry is not None and self.meta.joins.last_error(self.target, due.cause) != str(error)
         if is_new and not isinstance(error, DdlRefused):
-            change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
+            change = self.meta.joins.intend(scene.joined, scene.group, due.kind, due.cause, (NO_STATEMENT,))
             if change is not None:
                 self.meta.joins.fail(self.target, change, str(error))
 
-    def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
+    def _changed(self, due: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
         if gone := scene.gone_columns:
             if self._is_unchanged(scene):
                 raise TargetColumnsGone(str(self.target), ", ".join(gone))
             return  # another process has renamed or dropped them
-        if taken := taken_names(scene.present, names, (*stage.first, *stage.steps)):
+        if taken := taken_names(scene.present, names, (*due.first, *due.steps)):
             raise TargetNameTaken(str(self.target), ", ".join(taken))
-        statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
+        statements, own = self._statements(due, scene) if due.first or due.steps else ((), None)
         if statements:
             for text in statements:
                 log.info("join intent target=%s statement=%s", self.target, text.text)
-            known = intended(joined.group, stage.intended)
-            change = self.meta.joins.intend(joined, known, stage.kind, stage.cause, statements)
+            known = intended(joined.group, due.intended)
+            change = self.meta.joins.intend(joined, known, due.kind, due.cause, statements)
             if change is None or not self._execute(change, own):
                 return
             names = {id: name for name, id in statements[-1].names}
@@ -459,21 +458,21 @@ class _Follower:
             if found.accepted != joined.accepted:  # a window has renamed a shard: what is left is decided again
                 return
             joined = found
-        self.meta.joins.complete(joined, Completion(stage.group, names, stage.shard_steps, stage.resolved))
+        self.meta.joins.complete(joined, Completion(due.group, names, due.shard_steps, due.resolved))
 
-    def _statements(self, stage: TargetChange, scene: JoinScene) -> tuple[tuple[JoinStatement, ...], QueueEntry | None]:
+    def _statements(self, due: TargetChange, scene: JoinScene) -> tuple[tuple[JoinStatement, ...], QueueEntry | None]:
         """Return the statements with their structures, and the DDL if the only one is its own text."""
-        middle = apply(stage.first, scene.target)
-        expected = apply(stage.steps, middle)
+        middle = apply(due.first, scene.target)
+        expected = apply(due.steps, middle)
         # A column that must be dropped first and one that is added may look alike.
-        entry = stage.entry if not stage.first else None
+        entry = due.entry if not due.first else None
         if entry is not None and has_same_effect(entry, scene.target, expected):
             own = self.executor.own(entry, scene.present)
             if own is not None and leads_to(own, expected):
                 self.meta.structures.put(scene.present)
                 after = self.meta.structures.put(own)
                 return (JoinStatement(entry.routed, scene.present.digest, after, _named(expected)),), entry
-        parts = (*self._parts(stage.first, middle), *self._parts(stage.steps, expected))
+        parts = (*self._parts(due.first, middle), *self._parts(due.steps, expected))
         found, before, target = list[JoinStatement](), scene.present, scene.target
         self.meta.structures.put(before)
         for part, after_part in self._tried(parts, before):

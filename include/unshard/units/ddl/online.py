@@ -32,10 +32,10 @@ from unshard.core.ddl.online import (
     CHANGELOG,
     GH_OST,
     OnlineRules,
+    OnlineStep,
     OnlineTable,
     OnlineTables,
     Role,
-    Step,
     Swapped,
     confirmed,
     is_copy,
@@ -49,7 +49,7 @@ from unshard.core.ddl.renaming import net_renames
 from unshard.core.ddl.statement import Ddl, DdlKind, read, retarget
 from unshard.core.model import TableId, TableSchema, shape_of
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.eventfilter import Action, Event
+from unshard.core.rules.filters import Action, Event
 from unshard.core.structures.comparison import structure_differences
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
@@ -86,7 +86,7 @@ class OnlineDdl:
         self._rules, self._trial, self._structures = rules, trial, structures
         self._routing, self._feeds, self._target_of = routing, feeds, routing.target_of
 
-    def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> Step:
+    def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> OnlineStep:
         """Return the meaning of the statement; see the table above."""
         found = self._followed(statement, present, online_tables)
         return replace(
@@ -106,7 +106,9 @@ class OnlineDdl:
         fingerprint = f"online ddl from {shape_of(structure)} to {shape_of(online_table.structure)}"
         return Undecided(online_table.real, reason, statement.text, fingerprint, online_table.structure)
 
-    def _followed(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> Step:
+    def _followed(
+        self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
+    ) -> OnlineStep:
         try:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except DdlUnreadable:
@@ -122,20 +124,22 @@ class OnlineDdl:
             case DdlKind.RENAME | DdlKind.ALTER if ddl.renames:
                 found = self._renamed(ddl, statement, present, online_tables)
             case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.drops:
-                found = Step(tuple(g for g in online_tables if g.table.schema != ddl.database), (statement,))
+                found = OnlineStep(tuple(g for g in online_tables if g.table.schema != ddl.database), (statement,))
             case DdlKind.IGNORABLE if online_tables and _makes_trigger(ddl):
-                found = Step(confirmed(online_tables, BY_TRIGGER, lambda g: _fills(statement, g)), (statement,))
+                found = OnlineStep(confirmed(online_tables, BY_TRIGGER, lambda g: _fills(statement, g)), (statement,))
             case _:
-                found = Step(online_tables, (statement,))
+                found = OnlineStep(online_tables, (statement,))
         return found
 
-    def _unreadable(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> Step:
+    def _unreadable(
+        self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
+    ) -> OnlineStep:
         """Remember a statement that names only shadow tables; its effect is determined when it reaches the shard."""
         found = mentions(statement)
         named = set(found.named({online_table.table for online_table in online_tables}))
         if not named or not found.is_certain or changes_rows(statement) or any(found.named(present)):
-            return Step(online_tables, (statement,))
-        return Step(
+            return OnlineStep(online_tables, (statement,))
+        return OnlineStep(
             tuple(
                 _remembering(
                     online_table,
@@ -151,19 +155,19 @@ class OnlineDdl:
 
     def _created(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
-    ) -> Step:
+    ) -> OnlineStep:
         (table,) = ddl.subjects
         if _find(online_tables, table) and not ddl.or_replace:
-            return Step(online_tables, ())  # IF NOT EXISTS
+            return OnlineStep(online_tables, ())  # IF NOT EXISTS
         others = _without(online_tables, table)
         if table not in present and (online_table := self._online_table(ddl, statement, present, others)):
             if online_table.seen == BY_GH_OST:
                 others = confirmed(others, BY_GH_OST, lambda g: g.real == online_table.real and is_of_gh_ost(g.table))
-            return Step((*others, online_table), ())
+            return OnlineStep((*others, online_table), ())
         shadow = shadow_of(others, table)
         if shadow is None or not shadow.is_away:
-            return Step(others, (statement,))
-        return Step(_with(others, replace(shadow, is_away=False)), (self._left(table), statement))
+            return OnlineStep(others, (statement,))
+        return OnlineStep(_with(others, replace(shadow, is_away=False)), (self._left(table), statement))
 
     def _online_table(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
@@ -200,10 +204,10 @@ class OnlineDdl:
         present: Mapping[TableId, str],
         online_tables: OnlineTables,
         online_table: OnlineTable,
-    ) -> Step:
+    ) -> OnlineStep:
         if online_table.role is Role.SHADOW and not _only_numbers(ddl, statement):
             online_tables = _with(online_tables, self._remembered(online_table, ddl, statement))
-        return self._renamed(ddl, statement, present, online_tables) if ddl.renames else Step(online_tables, ())
+        return self._renamed(ddl, statement, present, online_tables) if ddl.renames else OnlineStep(online_tables, ())
 
     def _remembered(self, online_table: OnlineTable, ddl: Ddl, statement: Statement) -> OnlineTable:
         own = replace(statement, text=retarget(ddl, {online_table.table: online_table.real}))
@@ -219,7 +223,7 @@ class OnlineDdl:
 
     def _dropped(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
-    ) -> Step:
+    ) -> OnlineStep:
         """Follow a DROP: a table with a shadow table is about to be replaced; without a shadow table it has left."""
         dropped = set(ddl.subjects)
         gone = tuple(g for g in online_tables if g.table in dropped)
@@ -230,7 +234,7 @@ class OnlineDdl:
         for shadow in away.values():
             left = _with(left, replace(shadow, is_away=True))
         rest = () if dropped <= {g.table for g in gone} | away.keys() else (statement,)
-        return Step(left, (*left_shards, *rest), frozenset(away))
+        return OnlineStep(left, (*left_shards, *rest), frozenset(away))
 
     def _left(self, real: TableId) -> Leaves:
         """Return the effect on a shard that was dropped or renamed and is created again without its shadow table."""
@@ -242,7 +246,7 @@ class OnlineDdl:
 
     def _renamed(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
-    ) -> Step:
+    ) -> OnlineStep:
         moved = net_renames(ddl.renames)
         names = {new: old for old, new in moved.items()}
         happens: list[Effect | Swapped] = []
@@ -270,7 +274,7 @@ class OnlineDdl:
                 online_tables = (*_with(online_tables, replace(shadow, is_away=True)), *trash)
                 consumed |= {shadow.real, moved[shadow.real]}
         rest = () if moved.keys() <= consumed else (statement,)
-        return Step(online_tables, (*rest, *happens), frozenset(consumed))
+        return OnlineStep(online_tables, (*rest, *happens), frozenset(consumed))
 
     def _is_swap(self, online_table: OnlineTable, moved: Mapping[TableId, TableId]) -> bool:
         """Whether a table that gets its shard's name is the shard's shadow table, and the old one is gone for good."""

@@ -6,22 +6,31 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from unshard.core.ddl.lock import DdlLock, LockDecision, LockState, Outcome, PendingSkips, decide
-from unshard.core.ddl.members import MemberState, members_of
+from unshard.core.ddl.lock import (
+    USUAL_WAYS,
+    DdlLock,
+    LockDecision,
+    LockState,
+    MemberState,
+    Outcome,
+    PendingSkips,
+    Way,
+    decide,
+    members_of,
+)
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import chain, groups
-from unshard.core.ddl.textdifference import differing_words
-from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.reload import filled_columns, own_values
+from unshard.core.rows.columnreload import filled_columns, own_values
+from unshard.core.shown import differing_words
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import MetaReader
-    from unshard.core.rows.waysout import Conflict
+    from unshard.core.ddl.waysout import Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +123,9 @@ class LockFacts:
 
 @dataclass(frozen=True, slots=True)
 class LockView(LockFacts):
-    """A lock as it is shown to operators: with the ways out of a conflict, which core.rows.waysout simulates."""
+    """A lock as it is shown to operators: with the ways out of a conflict, which core.ddl.waysout simulates."""
 
-    ways: tuple[Way, ...] = USUAL
+    ways: tuple[Way, ...] = USUAL_WAYS
     """Ways out of a conflict that lead the rows of all shards into the target."""
     barred: tuple[tuple[Way, str], ...] = ()
     """The other usual ways out, each with the reason why it fails."""
@@ -183,7 +192,7 @@ class Scene:
         """Return the conflict of a lock with the structures of its group; None if it has none."""
         if not decision.conflicts:
             return None
-        from unshard.core.rows import waysout  # brings the tokenizer
+        from unshard.core.ddl import waysout  # brings the tokenizer
 
         members = waysout.concerned(self.members(lock.target))
         present = self.structure_of(lock)
@@ -245,7 +254,7 @@ def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, A
 def _of_conflict(conflict: "Conflict | None") -> dict[str, Any]:
     if conflict is None:
         return {}
-    from unshard.core.rows import waysout
+    from unshard.core.ddl import waysout
 
     found = waysout.ways_out(conflict)
     extension = waysout.extension(conflict) if Way.EXTENDED in found.offered else ()
@@ -257,7 +266,7 @@ def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[s
     new = next((state for state in group if state.shard in decision.ready), None)
     if new is None or not new.queue[0].is_alone or not new.queue[0].after:
         return {}
-    from unshard.core.rows.newplace import place  # brings the tokenizer
+    from unshard.core.ddl.waysout import place  # brings the tokenizer
 
     entry, present = new.queue[0], scene.structure_of(lock)
     # Each shard is at the structure before its first queued DDL, and the target has its columns.

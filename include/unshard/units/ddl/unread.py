@@ -14,7 +14,7 @@ from unshard.core.ddl.effects import Effect, Ignored, ShardlessEffect, Undecided
 from unshard.core.ddl.names import Mentions, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.eventfilter import Event
+from unshard.core.rules.filters import Event
 from unshard.errors import UnshardError
 from unshard.errors.relay import StatementDml
 

@@ -24,13 +24,13 @@ from unshard.core.ddl.online import (
     names_word,
 )
 from unshard.core.model import TableId
-from unshard.core.rules.unmatched import idle_rules
+from unshard.core.rules.routing import idle_rules
 from unshard.errors import UnshardError
 from unshard.errors.config import RouteAmbiguous
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundShards:
     """The tables of one source: shards, and problems of their routes."""
 
     targets: Mapping[TableId, TableId]
@@ -50,7 +50,7 @@ class Found:
     """Shards with names like shadow tables of other shards, with those shards; no tool is seen at work on them."""
 
 
-def find_shards(connection: Connection, instance: Instance, recorded: Container[TableId] = ()) -> Found:
+def find_shards(connection: Connection, instance: Instance, recorded: Container[TableId] = ()) -> FoundShards:
     """List the source's tables and route each of them; tables in `recorded` are shards, independent of their names."""
     targets: dict[TableId, TableId] = {}
     problems: list[UnshardError] = []
@@ -66,7 +66,7 @@ def find_shards(connection: Connection, instance: Instance, recorded: Container[
     online_tables, doubtful = _online_tables(connection, instance, engines.keys(), targets, recorded)
     for online_table in online_tables:
         targets.pop(online_table.table, None)
-    return Found(
+    return FoundShards(
         targets,
         {table: engines[table] for table in targets},
         tuple(problems),

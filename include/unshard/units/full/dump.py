@@ -6,7 +6,7 @@ writes files with its own names: if two executors read one chunk, only the execu
 
 Tables with a key are read in chunks at different moments, and the binlog from P0 on repairs the differences. For tables
 with several unique keys that works only where the load can leave rows to the binlog (`_leaves_rows`,
-units/full/deferredrows.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair,
+units/full/loadchunks.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair,
 for example because its target has another key; a table with several unique keys that one chunk holds; every table of a
 task that ends with the load or asks for snapshots. The location of that snapshot is stored in the file and becomes the
 shard's `start` before the source's phase is `dumped`.
@@ -41,11 +41,10 @@ from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.rows.writepath import LoadData
 from unshard.core.task.state import Chunk, ChunkState, Phase
 from unshard.errors.full import ConditionChanged, DumpLeft, NoSnapshot, StructureChanged
-from unshard.units.full.dumpchunks import DumpJob, Piece, dump_piece, origin_of, plan_bounds
-from unshard.units.full.refusedindexes import without_refused_indexes
+from unshard.units.full.dumpchunks import DumpJob, DumpPiece, dump_piece, origin_of, plan_bounds
 from unshard.units.full.snapshot import present_schemas, retake_snapshot
-from unshard.units.full.targets import by_filled_keys, reshaped_by
-from unshard.units.rows.joined import joined_rows
+from unshard.units.full.targets import by_filled_keys, reshaped_by, without_refused_indexes
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -139,7 +138,7 @@ def dump_again(work: Work, state: ShardState) -> None:
     """Read a shard whose chunks were reset, whole and in one snapshot, which becomes its `start`."""
     source, schemas = state.shard.source, work.structures({state.structure})
     planned = [c for c in work.meta.chunks.of(source) if c.shard == state.shard and c.state is ChunkState.PLANNED]
-    pieces = [Piece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
+    pieces = [DumpPiece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
     for _ in map_items(
         work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [piece.to_json() for piece in pieces], 1
     ):
@@ -271,13 +270,13 @@ def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chu
 
 def _pieces(
     work: Work, source: str, chunks: Sequence[Chunk], shards: Sequence[ShardState], schemas: dict[str, TableSchema]
-) -> Iterator[Piece]:
+) -> Iterator[DumpPiece]:
     states = {state.shard: state for state in shards}
     targets = _targets(work, source, shards, schemas) if chunks and _is_repaired(work, source) else None
     for chunk in chunks:
         state, is_cut = states[chunk.shard], chunk.lower is not None or chunk.upper is not None
         whole = not is_cut and (targets is None or not _is_chunked(state, schemas, targets))
-        yield Piece(chunk.id, chunk.shard.table, state.structure, chunk.lower, chunk.upper, whole)
+        yield DumpPiece(chunk.id, chunk.shard.table, state.structure, chunk.lower, chunk.upper, whole)
 
 
 def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:

@@ -62,7 +62,7 @@ class DumpJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DumpPiece:
     """One chunk to read; `whole`: the table in one snapshot."""
 
     chunk: int
@@ -100,7 +100,7 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
 
     Only a chunk that is too large for one transaction of the target has several files. Each of them becomes a chunk.
     """
-    piece = Piece.from_json(item)
+    piece = DumpPiece.from_json(item)
     meta, began = meta_of(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None
@@ -147,7 +147,7 @@ def bytes_of(batch: pa.RecordBatch) -> int:
     return sum(len(content_of(column)) for column in batch.columns)
 
 
-def _write(job: DumpJob, piece: Piece, arrow: pa.Schema, batches: Iterator[pa.RecordBatch]) -> DumpedFile:
+def _write(job: DumpJob, piece: DumpPiece, arrow: pa.Schema, batches: Iterator[pa.RecordBatch]) -> DumpedFile:
     path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
     size = 0
 
@@ -161,7 +161,7 @@ def _write(job: DumpJob, piece: Piece, arrow: pa.Schema, batches: Iterator[pa.Re
     return DumpedFile(path, written.rows, size)
 
 
-def _begin(connection: Connection, job: DumpJob, piece: Piece) -> Location:
+def _begin(connection: Connection, job: DumpJob, piece: DumpPiece) -> Location:
     """Start a consistent read; return the location from which the table's binlog counts."""
     if job.locks:
         return lock_table(connection, job.source, piece.table).location
@@ -203,7 +203,7 @@ def _metadata(start: Location | None, where: str) -> dict[bytes, bytes]:
     return {**moment, **({WHERE: where.encode()} if where else {})}
 
 
-def _rows(connection: Connection, piece: Piece, schema: TableSchema, where: str) -> Iterator[pa.RecordBatch]:
+def _rows(connection: Connection, piece: DumpPiece, schema: TableSchema, where: str) -> Iterator[pa.RecordBatch]:
     is_whole = piece.whole or not walked_columns(schema)
     span = None if is_whole else KeyRange(unpack_key(piece.lower), unpack_key(piece.upper))
     return read_rows(connection, schema.written, rows_statement(piece.table, schema, span, where))

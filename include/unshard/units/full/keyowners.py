@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, tablerows
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard
-from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, Found
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, Found
 from unshard.core.rules.reshaping import seen
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision

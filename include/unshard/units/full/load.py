@@ -9,7 +9,7 @@ the rows is deleted from its shard, the next call reads that shard again (units.
 |------------------------------------|---------------------------------------------------------------------|
 | while chunks are loaded            | those that are not `loaded` are loaded                              |
 | while a shard is read again        | see units.full.reread                                               |
-| after the last, before the phase   | only late indexes are left (units/full/lateindexes.py)              |
+| after the last, before the phase   | only late indexes are left (units/full/makeindexes.py)              |
 | after the phase, files still exist | a repeated call, or the handover, removes them                      |
 | in the handover                    | existing checkpoints stay, the missing ones are created             |
 """
@@ -24,8 +24,7 @@ from unshard.adapters.meta.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.core import codec
 from unshard.core.model import Location
-from unshard.core.rows.collision import Found
-from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.rows.rowerrors import Found, RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded
@@ -33,12 +32,12 @@ from unshard.errors.join import JoinChanged
 from unshard.errors.meta import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
-from unshard.units.full.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.full.loadchunks import LoadBatch, LoadJob, in_order, load_one_batch
+from unshard.units.full.makeindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.full.reread import reread_mended
 from unshard.units.full.snapshot import check_recorded_alike
 from unshard.units.full.targets import by_filled_keys, refuse_engines, reshaped_by
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from functools import partial
 from unshard.adapters.spark import map_items
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard
-from unshard.core.rows.collision import Clash
+from unshard.core.rows.rowerrors import Clash
 from unshard.core.task.state import Chunk, ChunkState, Phase
 from unshard.units.full.dump import dump_again
 from unshard.units.full.keyowners import has_row

@@ -10,56 +10,128 @@ for that lock. So a DDL cannot end unseen between the two reads.
 | before anything is recorded           | a target table may exist, empty and correct; the snapshot is taken |
 | between the structures and the phase  | the snapshot is taken again, at a later P0, and overwrites the record |
 | after the phase                       | a repeated call finds the phase and reports the record           |
+
+Find the binlog location of a source at a time: by the creation of its files first, then by transaction.
+
+Runs in the driver. Windows begin at the first transaction that was written at or after the time. The transactions after
+it up to the present end may already be in the target, because the exact location of the target's data is unknown: safe
+mode lasts until that end.
 """
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cache
+from itertools import chain
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, structures, targetddl, upstream
+from unshard.adapters import binlogstream, mysql, serverstate, structures, targetddl, upstream
 from unshard.adapters.target.session import repeated
 from unshard.adapters.upstream import SnapshotMoment, begin_snapshot
+from unshard.binlog.events import EventType, read_frame
 from unshard.config import Instance, OnDuplicate, ShardMode
+from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.places import JoinedRows
-from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.model import Location, Server, Shard, TableId, TableSchema, shape_of
+from unshard.core.relay.chain import FIRST_POSITION
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.comparison import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
-from unshard.core.window.rules import digest_of, rules_of
+from unshard.core.window.rulechanges import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
+from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables
 from unshard.units.foreignkeys import keys_of_shards
-from unshard.units.full.discover import Found, find_shards
-from unshard.units.full.joins import join_targets
-from unshard.units.full.refusedindexes import without_refused_indexes
-from unshard.units.full.starttime import location_at
+from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.full.targets import (
     by_filled_keys,
     copy_schemas,
+    join_targets,
     make_target,
     may_lack_columns,
     refuse_alike_names,
     refuse_engines,
     refuse_types,
     reshaped_by,
+    without_refused_indexes,
 )
-from unshard.units.relay.failover import locate
+from unshard.units.relay.pull import LONGEST, begins, locate
 from unshard.units.rows.conversion import conversion_by_ids
-from unshard.units.rows.joined import joined_rows
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.work import Work
+
+FIRST_FILE = 1
+
+
+def refuse_begun(work: Work) -> None:
+    """Raise StartNotNew if the task has begun: moving its binlog location would repeat or lose rows."""
+    if known := work.meta.sources.all():
+        raise StartNotNew(work.task.name, f"it has begun already, with {', '.join(each.source for each in known)}")
+
+
+def location_at(server: Server, source: str, wanted: datetime, replica_id: int) -> Location:
+    """Return the beginning of the first transaction at or after a time; the binlog's end if it does not exist yet."""
+    moment = wanted.timestamp()
+    with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+        if moment > serverstate.clock(connection):
+            raise StartTimeAhead(source, wanted.isoformat())
+        files, end = list(upstream.binlog_files(connection)), upstream.location(connection, source)
+    first = last_before(files, lambda file: _created(server, source, file, replica_id), moment)
+    if first is None:
+        if Location(files[0], 0).order[1] != FIRST_FILE:
+            raise StartTimePurged(source, wanted.isoformat(), files[0])
+        first = files[0]
+    return _first_at(server, (source, replica_id), Location(first, FIRST_POSITION), moment) or end
+
+
+def last_before(files: Sequence[str], created: Callable[[str], int], moment: float) -> str | None:
+    """Return the last file (they are sorted by age) that was created before a time; None if all are younger."""
+    low, high = 0, len(files)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if created(files[middle]) < moment else (low, middle)
+    return files[low - 1] if low else None
+
+
+def _created(server: Server, source: str, file: str, replica_id: int) -> int:
+    with _events(server, source, Location(file, FIRST_POSITION), replica_id) as events:
+        frames = map(read_frame, events)
+        for frame in frames:
+            if frame.type == EventType.FORMAT_DESCRIPTION:
+                return frame.time
+    raise UnsupportedEvent(file, "a file without its first event")
+
+
+def _first_at(server: Server, replica: tuple[str, int], first: Location, moment: float) -> Location | None:
+    with _events(server, replica[0], first, replica[1]) as events:
+        for location, time in begins(events):
+            if time >= moment:
+                if location.position >= LONGEST:
+                    raise UnsupportedEvent(str(location), "a start time in a file beyond 4 GiB")
+                return location
+    return None
+
+
+@contextlib.contextmanager
+def _events(server: Server, source: str, first: Location, replica_id: int) -> Iterator[Iterator[bytes]]:
+    with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+        yield chain.from_iterable(run.events() for run in binlogstream.dump(connection, source, first, replica_id))
+
+
+# --- the snapshot
+
 
 ATTEMPTS = 5
 
@@ -188,7 +260,7 @@ def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
     return view.moment.location, view.moment.gtid
 
 
-def present_schemas(connection: Connection, instance: Instance) -> tuple[Found, dict[TableId, TableSchema]]:
+def present_schemas(connection: Connection, instance: Instance) -> tuple[FoundShards, dict[TableId, TableSchema]]:
     """Read the shards of a source and their present structures; raises if routes are wrong."""
     found = find_shards(connection, instance)
     if found.problems:

@@ -1,8 +1,16 @@
-"""The target tables of a window: present structures, and creation of tables for new shards. Runs in the driver."""
+"""The target tables of a window: present structures, and creation of tables for new shards. Runs in the driver.
+
+Structures of shards without the indexes that the target refuses (`unsupported-indexes: leave-out`).
+
+Runs in the driver. They are recorded in this form, so target tables, trial tables of DDL and comparisons never contain
+these indexes. The target refuses a later DDL of a shard that drops or adds such an index, and that DDL waits for an
+operator.
+"""
 
 import contextlib
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from pymysql.connections import Connection
@@ -10,15 +18,15 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, structures
 from unshard.adapters.target.fence import drop_empty_schema
 from unshard.adapters.targetddl import create_schema, set_default
-from unshard.config import Instance, ShardMode, Task
+from unshard.config import Instance, ShardMode, Task, UnsupportedIndexes
 from unshard.core.checks.items import alike_names
+from unshard.core.ddl.lineage import ExecutedDdl, filled_names
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.core.structures.foreignkeys import ForeignKey
@@ -27,10 +35,15 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
-from unshard.errors.rows import EngineNotTransactional
+from unshard.errors.join import ShardModeWaits
+from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
+from unshard.units.ddl import joining
+from unshard.units.ddl.createtrial import Refused, TrialTables
 from unshard.units.ddl.execute import create_target
+from unshard.units.ddl.joining import JoinRules
+from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work
@@ -192,3 +205,73 @@ def create_joined(
                 except (ExtractionNeedsTable, TargetLacksColumns, TargetNamesAlike) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)
+
+
+# --- structures of shards without the indexes that the target refuses (`unsupported-indexes: leave-out`)
+
+
+def without_refused_indexes(work: Work, schemas: Mapping[TableId, TableSchema]) -> dict[TableId, TableSchema]:
+    """Return the structures without the non-unique indexes that the target refuses, if the task file requests this."""
+    if work.task.options.unsupported_indexes is not UnsupportedIndexes.LEAVE_OUT or not schemas:
+        return dict(schemas)
+    supported: dict[str, tuple[TableSchema, tuple[Refused, ...]]] = {}
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        trials = TrialTables(connection, work.task.meta_schema)
+        for table, schema in schemas.items():
+            if schema.digest not in supported:
+                supported[schema.digest] = trials.supported(schema)
+                for each in supported[schema.digest][1]:
+                    log.warning("index left out table=%s index=%s: %s", table, each.part, each.message)
+    return {table: supported[schema.digest][0] for table, schema in schemas.items()}
+
+
+# --- targets of `shard-mode: optimistic` before rows are written
+
+
+def join_targets(work: Work) -> bool:
+    """Make each target the join of the shards that are known, as the coordinator does; return whether that changed any.
+
+    Columns that must be read again wait for the coordinator.
+    """
+    return joining.follow(work.meta, *_parts(work))
+
+
+def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool) -> None:
+    """Join targets that have not joined yet, end changes whose process has died, and make the first change of a target.
+
+    After a target has joined, it may not hold the rows of its shards yet. An error of its first change is the
+    coordinator's; the rows of the shards that fit the target are written.
+    `releases`: rows are released, maybe by a command whose DDL the shards have not followed yet.
+    """
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        return
+    if not {*targets} <= work.meta.joins.resting().keys():
+        with contextlib.suppress(ShardModeWaits, ColumnTypesDiffer):  # until then rows go by names and by the locks
+            join_targets(work)
+    elif not work.meta.joins.begun().isdisjoint(targets):
+        joining.follow_each(work.meta, *_parts(work))
+    if releases:
+        joining.follow_decisions(work.meta, *_parts(work), targets)
+
+
+def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
+    """Return what executes statements on targets, and the rules of the task."""
+    delay = work.task.options.contract_delay.total_seconds()
+    mapped = partial(mapped_columns, work.task)
+    rules = JoinRules(mapped, delay, work.task.options.is_strict, time_zone=work.task.timezone)
+    return OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules
+
+
+def follow_mode(work: Work, has_joined: bool) -> None:
+    """End the joins of a task that has left optimistic mode; raises ShardModeWaits while its shards differ."""
+    if has_joined and work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        joining.leave(work.meta)
+
+
+def mapped_columns(task: Task, shards: Iterable[ShardState]) -> frozenset[str]:
+    """Return the columns of column mappings of shards, in lower case."""
+    found = set[str]()
+    for state in shards:
+        reshaping = task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
+        found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
+    return frozenset(found)

@@ -52,7 +52,7 @@ from unshard.binlog.transactions import GTIDS, HISTORIES, QueryKind, classify, r
 from unshard.core.model import Location, Server, TableId
 from unshard.core.relay.chain import POSITIONS
 from unshard.core.relay.gtidset import has_gtid
-from unshard.core.relay.transactioncontent import RowImages, TransactionContent, difference
+from unshard.core.relay.segment import RowImages, TransactionContent, difference
 from unshard.errors.relay import FailoverDiverged, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 
@@ -118,7 +118,7 @@ class _Hash(Protocol):
 
 
 @dataclass(slots=True)
-class _Images:
+class _RowImages:
     """Row images that are being collected."""
 
     operation: str
@@ -139,7 +139,7 @@ class _Images:
 def read_content(events: Iterable[Opened], place: str) -> TransactionContent:
     """Return the content of a transaction from its events."""
     tables: dict[int, TableId] = {}
-    found: dict[TableId, list[_Images]] = {}
+    found: dict[TableId, list[_RowImages]] = {}
     statements: list[str] = []
     for frame, body, _ in events:
         if frame.type == EventType.TABLE_MAP:
@@ -157,14 +157,14 @@ def read_content(events: Iterable[Opened], place: str) -> TransactionContent:
     )
 
 
-def _add(images: list[_Images], frame: Frame, body: bytes, place: str) -> None:
+def _add(images: list[_RowImages], frame: Frame, body: bytes, place: str) -> None:
     operation = "INSERT" if frame.type in INSERTS else "DELETE" if frame.type in DELETES else "UPDATE"
     _, offset, columns = images_at(frame, body)
     if frame.type == EventType.PARTIAL_UPDATE_ROWS:
         columns = (*columns, PARTIAL)
     data = inflate(body[offset:], place) if frame.type in COMPRESSED_ROWS else body[offset:]
     if not images or (images[-1].operation, images[-1].columns) != (operation, columns):
-        images.append(_Images(operation, columns))
+        images.append(_RowImages(operation, columns))
     images[-1].add(data)
 
 

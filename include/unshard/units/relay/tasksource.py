@@ -9,8 +9,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import upstream
 from unshard.core.model import Location
-from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import SyncState
+from unshard.core.task.state import PendingWork, SyncState
 from unshard.errors.meta import NotInSync
 from unshard.units.relay.pull import LivePull, PullOptions, RelayReport, pull, stored_end
 from unshard.units.work import Work

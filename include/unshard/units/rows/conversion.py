@@ -3,14 +3,19 @@
 * A column goes to the target's column of the same name (names ignore case). If the charsets are equal, the bytes are
   copied. Otherwise they are transcoded, and a character without a counterpart is an error.
 * A column of the shard that the target lacks is an error, unless a forced unlock has executed DDL on the target that
-  the shard has not reached: then the values go where that DDL moves them (core.rows.lineage).
+  the shard has not reached: then the values go where that DDL moves them (core.ddl.sessioneffects).
 * A column that a route extracts from the shard's names has one value in all its rows; the target must have it.
 * A column mapping changes values last, in the target's character set.
 * A column of the target that the shard lacks gets the target's default. Generated columns are never written.
 * With `shard-mode: optimistic` columns are matched by their ids (core.join.places). A column that the shard lacks gets
   the fill of its id.
 * Values that the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT to a number;
-  units/rows/lossy.py) are refused here.
+  units/rows/conversion.py) are refused here.
+
+Detect values that a server changes without a warning when it stores them in a column of another type.
+
+LOAD DATA LOCAL warns of most values that do not fit. It does not warn of values that it considers equal: CHAR without
+trailing spaces, BINARY padded with zeros, a number that is the index of an ENUM label, a year of two digits.
 """
 
 import re
@@ -24,17 +29,80 @@ import pyarrow.compute as pc
 from unshard.adapters.target import Destination
 from unshard.adapters.target.sending import refuse_nulls
 from unshard.adapters.target.targetrows import LineForm, key_of
+from unshard.binlog.tablemap import numbers_of
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
-from unshard.core.rules.extractedvalues import constants_of
+from unshard.core.rules.extractors import constants_of
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql import charsets
 from unshard.core.sql.charsets import is_stored_alike
+from unshard.core.structures.labels import read_labels
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
-from unshard.units.rows.lossy import first_changed, rounds
+
+FLOATS = frozenset({"float", "double"})
+YEAR = r"\A[0-9]{4}\z"
+
+
+def first_changed(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[int, str] | None:
+    """Return the number of the first value that `target_column` would change, and why; None if it changes none."""
+    check = _CHECKS.get(target_column.data_type)
+    if check is None or shard_column.column_type == target_column.column_type:
+        return None
+    marks, reason = check(shard_column, target_column, array)
+    row = pc.index(pc.fill_null(marks, False), True).as_py()
+    return None if row < 0 else (row, reason)
+
+
+def rounds(shard_column: Column, target_column: Column) -> bool:
+    """Whether floating-point values lose digits because the column limits their number."""
+    if target_column.data_type not in FLOATS or shard_column.data_type not in FLOATS:
+        return False
+    target_digits, shard_digits = numbers_of(target_column.column_type)[1:], numbers_of(shard_column.column_type)[1:]
+    return bool(target_digits) and (
+        shard_column.data_type != target_column.data_type or not shard_digits or shard_digits > target_digits
+    )
+
+
+def _blanks(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[pa.Array, str]:
+    blank = charsets.encode(" ", target_column.encoding or "binary")
+    return pc.and_(
+        pc.ends_with(array, blank), shard_column.data_type != "char"
+    ), "the target's column drops the trailing spaces"
+
+
+def _zeros(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[pa.Array, str]:
+    (width,) = numbers_of(target_column.column_type)
+    return pc.less(pc.binary_length(array), width), "the target's column pads it with zero bytes"
+
+
+def _years(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[pa.Array, str]:
+    marks = pc.invert(pc.match_substring_regex(array, YEAR))
+    return pc.and_(marks, shard_column.data_type != "year"), "the target's column reads it as another year"
+
+
+def _labels(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[pa.Array, str]:
+    labels = frozenset(read_labels(target_column.column_type))
+    coded = pc.dictionary_encode(array)
+    unknown = [_is_unknown(value, target_column, labels) for value in coded.dictionary.to_pylist()]
+    return pa.array(unknown, pa.bool_()).take(coded.indices), "it is not a label of the target's column"
+
+
+def _is_unknown(value: bytes, target_column: Column, labels: frozenset[str]) -> bool:
+    try:
+        text = charsets.decode(value, target_column.encoding or "binary")
+    except UnicodeDecodeError:
+        return False
+    return text != "" and not labels.issuperset(text.split(",") if target_column.data_type == "set" else [text])
+
+
+_CHECKS = {"char": _blanks, "binary": _zeros, "year": _years, "enum": _labels, "set": _labels}
+
+
+# --- the conversion of rows
+
 
 FAMILIES = {
     "bit": "bit",
@@ -68,7 +136,7 @@ Behind = Mapping[tuple[Shard, int | None], tuple[ExecutedDdl, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TargetField:
     """The origin of a column of the target."""
 
     column: Column
@@ -97,7 +165,7 @@ class Conversion:
     """Conversion of rows of one structure to rows of one target table."""
 
     destination: Destination
-    fields: tuple[Field, ...]
+    fields: tuple[TargetField, ...]
     key: tuple[int, ...]
     """Numbers of the fields of the target's key; empty for a multiset."""
 
@@ -182,7 +250,7 @@ def _conversion(match: _Match, *, is_exact: bool) -> Conversion:
     constants = {**match.constants, **extracted}
     mapped = _mapped(shard, structure, target, schema, match.target_names, match.reshaping)
     fields = tuple(
-        Field(column, NO_PLACE, constant=constants[column.name.lower()])
+        TargetField(column, NO_PLACE, constant=constants[column.name.lower()])
         if column.name.lower() in constants
         else _field(
             shard,
@@ -216,14 +284,14 @@ def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
     return converted
 
 
-def _shown_key(structure: TableSchema, fields: Sequence[Field]) -> tuple[str, ...]:
+def _shown_key(structure: TableSchema, fields: Sequence[TargetField]) -> tuple[str, ...]:
     """Return the columns that show a row of a target without a usable key: the shard's key, else the first ones."""
     key = {name.lower() for name in structure.key}
     names = tuple(field.column.name for field in fields)
     return tuple(name for name in names if name.lower() in key) or names[:3]
 
 
-def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
+def _array_of(field: TargetField, columns: Sequence[pa.Array]) -> pa.Array:
     if not field.is_constant:
         return columns[field.place]
     return pa.repeat(pa.scalar(field.constant, pa.binary()), len(columns[0]))
@@ -275,12 +343,12 @@ def _field(
     target_column: Column,
     places: dict[str, int],
     mapped: Mapped | None,
-) -> Field:
+) -> TargetField:
     if shard_column.is_generated or not _mixes(shard_column, target_column):
         raise _differs(shard, shard_column, target, target_column)
     place = places[shard_column.name.lower()]
     charset = None if _same_bytes(shard_column.charset, target_column.encoding) else shard_column.charset
-    return Field(
+    return TargetField(
         target_column,
         place,
         charset,

@@ -21,11 +21,11 @@ from unshard.adapters.target import fence
 from unshard.config import Task
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Server, TableId
-from unshard.core.task.pause import PauseKind, PauseState
+from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded
-from unshard.units.full.lateindexes import MAKING_SECONDS, make_all
+from unshard.units.full.makeindexes import MAKING_SECONDS, make_all
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockFacts
 from unshard.units.relay.tasksource import LiveSource
-from unshard.units.task.joins import follow_each
+from unshard.units.task.optimistic import follow_each
 from unshard.units.window.sync import WindowReport, run_window
 from unshard.units.work import Work
 

@@ -17,7 +17,7 @@ def open_differences(task: Task, meta: "MetaReader", connections: Connections) -
     from unshard.units.ddl.differences import differences
     from unshard.units.ddl.joining import JoinRules
     from unshard.units.ddl.jointarget import OnTarget
-    from unshard.units.full.joins import mapped_columns
+    from unshard.units.full.targets import mapped_columns
 
     delay = task.options.contract_delay.total_seconds()
     rules = JoinRules(partial(mapped_columns, task), delay, task.options.is_strict, time_zone=task.timezone)

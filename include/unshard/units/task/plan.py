@@ -21,24 +21,22 @@ from unshard.adapters.meta.preview import PreviewMeta
 from unshard.config import Connections, Task, environment_connections
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
-from unshard.core.stages import Detail, Stage
-from unshard.core.task.fullstages import HandOver, last_stage, source_stages
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase, SyncState
-from unshard.core.window.explain import LockHold, Surroundings, explain, kept
+from unshard.core.stages import Detail
+from unshard.core.task.fullstages import FullStage, last_stage, source_stages
+from unshard.core.task.state import PauseState, Phase, SyncState
 from unshard.core.window.plan import Plan
-from unshard.core.window.stages import Attempt, following
 from unshard.core.window.suspension import SuspendedTarget
+from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept
 from unshard.errors import UnshardError
 from unshard.units.begun import opened
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.joins import plan_joins
 from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.optimistic import plan_joins
 from unshard.units.task.run import full_mode
-from unshard.units.window.rules import changes_of
-from unshard.units.window.suspension import retry
+from unshard.units.window.adoptedrules import changes_of
+from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan
 from unshard.units.work import Work, work_with
 
@@ -47,7 +45,7 @@ from unshard.units.work import Work, work_with
 class PlannedStage:
     """A stage with its effects."""
 
-    stage: Stage
+    stage: WindowStage | FullStage
     details: tuple[Detail, ...] = ()
 
 
@@ -90,7 +88,7 @@ class TaskPlan:
     """The next stages of a task."""
 
     sources: tuple[SourcePlan, ...]
-    handover: HandOver | None = None
+    handover: FullStage | None = None
     """The last stage of the full load; None if it is done."""
     locks: tuple[LockPlan, ...] = ()
     pause: PauseState | None = None
@@ -126,7 +124,7 @@ def _with_handover(
 
 
 def _loading(task: Task, source: str, phase: Phase) -> SourcePlan:
-    stages = source_stages(source, phase, full_mode(task.task_mode))
+    stages = source_stages(phase, full_mode(task.task_mode))
     return SourcePlan(source, phase, stages=tuple(PlannedStage(stage) for stage in stages))
 
 
@@ -153,7 +151,7 @@ def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -
         {stop.target: str(stop.refusal.error) for stop in stops},
     )
     stages = following(made, Attempt(is_again=sync_state.open is not None))
-    planned = tuple(PlannedStage(stage, explain(stage, around)) for stage in stages)
+    planned = tuple(PlannedStage(stage, explain(stage, made, around)) for stage in stages)
     return SourcePlan(
         source,
         sync_state.phase,
@@ -173,7 +171,7 @@ def _window(work: Work, made: Plan, is_begun: bool) -> WindowPlan:
 
 def _holds(locks: tuple[LockPlan, ...]) -> dict[TableId, LockHold]:
     return {
-        each.target: LockHold(each.lock.id, each.fingerprint, each.stages[0].describe())
+        each.target: LockHold(each.lock.id, each.fingerprint, each.stages[0].text)
         for each in locks
         if each.lock is not None
     }

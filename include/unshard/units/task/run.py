@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from unshard.adapters import mysql
 from unshard.config import Connections, TaskMode, environment_connections
-from unshard.core.checks.alike import summaries
+from unshard.core.checks.items import summaries
 from unshard.core.model import Location
-from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
-from unshard.core.task.pause import PauseKind, PauseState
-from unshard.core.task.state import Phase
+from unshard.core.stages import evaluate
+from unshard.core.task.fullstages import FullMode, FullStage, FullStep, source_stages
+from unshard.core.task.state import PauseKind, PauseState, Phase
 from unshard.errors.checks import EngineReplaced, IndexesLeftOut, StorageLeftOut
 from unshard.errors.meta import TaskPaused
 from unshard.units.begun import begun_in
@@ -35,19 +35,21 @@ from unshard.units.ddl.scene import LockView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.lazyspark import begin
 from unshard.units.relay.tasksource import end_of_source
-from unshard.units.stages import evaluate
 from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
 from unshard.units.task.opendifferences import open_differences
-from unshard.units.window.rules import refusal_of
-from unshard.units.window.suspension import error_of, retry
-from unshard.units.work import Work
+from unshard.units.window.adoptedrules import refusal_of
+from unshard.units.window.suspending import error_of, retry
+from unshard.units.work import Work, begin
 
 T = TypeVar("T")
 
-HANDOVER = "handover"
+RUN: Mapping[FullStep, Callable[[Work, str], object]] = {
+    FullStep.SNAPSHOT: take_snapshot,
+    FullStep.DUMP: dump,
+    FullStep.LOAD: load,
+}
 CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code, StorageLeftOut.code)
 
 
@@ -271,7 +273,7 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: T
         watch(CreatedUnlike(item.place, item.message))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
-        _retried(HANDOVER, lambda: handover(work), tally, watch)
+        _retried(FullStep.HANDOVER, lambda: handover(work), tally, watch)
 
 
 def _full_of(work: Work, source: str, tally: Tally, watch: Watch) -> None:
@@ -280,27 +282,15 @@ def _full_of(work: Work, source: str, tally: Tally, watch: Watch) -> None:
 
     def run_stage(stage: FullStage, _: Phase) -> Phase:
         began = time.monotonic()
-        watch(PhaseBegan(source, stage.name))
-        _run_full_stage(work, stage)
-        watch(PhaseEnded(source, stage.name, time.monotonic() - began))
+        watch(PhaseBegan(source, stage.kind))
+        RUN[stage.kind](work, source)
+        watch(PhaseEnded(source, stage.kind, time.monotonic() - began))
         return _phase(work, source)
 
     def run_stages() -> None:
-        evaluate(_phase(work, source), lambda phase: source_stages(source, phase, mode), run_stage)
+        evaluate(_phase(work, source), lambda phase: source_stages(phase, mode), run_stage)
 
     _retried(source, run_stages, tally, watch)
-
-
-def _run_full_stage(work: Work, stage: FullStage) -> None:
-    match stage:
-        case TakeSnapshot():
-            take_snapshot(work, stage.source)
-        case DumpRows():
-            dump(work, stage.source)
-        case LoadRows():
-            load(work, stage.source)
-        case _:
-            assert_never(stage)
 
 
 def _retry_stopped(work: Work) -> None:

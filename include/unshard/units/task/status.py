@@ -19,12 +19,11 @@ from unshard.config import Connections, Instance, Task, environment_connections,
 from unshard.core.ddl.online import OnlineTable, Role
 from unshard.core.full.progress import NOTHING_YET, Progress
 from unshard.core.model import Location
-from unshard.core.rows.collision import CollisionState
-from unshard.core.rows.reload import Reload
+from unshard.core.rows.columnreload import Reload
+from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
-from unshard.core.task.lag import NOTHING_WAITS, Lag, Missing, Unread, Waiting, lag_of, longest
-from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase, condition
+from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest
+from unshard.core.task.state import PauseState, Phase, condition
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
@@ -235,7 +234,7 @@ class _Known:
         if self.status.phase is Phase.NEW:
             return self.status
         here, waiting = time.time(), self.waiting
-        missing = Missing(
+        missing = OldestMissing(
             unread if isinstance(unread, Unread) else now - unread,
             _age(self.loads_since, here),
             _age(waiting.ddl, now),

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, tablerows
-from unshard.core.full.condition import ALL_ROWS, ValidationFilter
+from unshard.core.ddl.columnnames import Names, with_names
 from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Server, TableId, TableSchema
-from unshard.core.rows.columnnames import Names, with_names
-from unshard.core.rules.reshaping import Reshaping, Seen, named, seen
+from unshard.core.rules.filters import ALL_ROWS, ValidationFilter
+from unshard.core.rules.reshaping import ReshapedShard, Reshaping, named, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
-from unshard.core.validate.joinedrows import compared_rows
+from unshard.core.validate.comparedrows import compared_rows
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind, Rows, explain
 from unshard.errors.rows import PacketTooSmall
 
@@ -45,15 +45,15 @@ class ComparedTable:
     server: Server
     table: TableId
     schema: TableSchema
-    reshaped: Seen | None = None
+    reshaped: ReshapedShard | None = None
     """The rows of a shard whose names fill or change columns."""
     only: str = ""
     """The condition on rows to compare, over the columns of the table itself; empty: all rows."""
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> ReshapedShard:
         """The table's rows, with the columns that its names fill or change."""
-        return replace(self.reshaped or Seen(self.schema, mysql.table_name(self.table)), only=self.only)
+        return replace(self.reshaped or ReshapedShard(self.schema, mysql.table_name(self.table)), only=self.only)
 
 
 @dataclass(frozen=True, slots=True)

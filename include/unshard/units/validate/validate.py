@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from unshard.adapters import mysql, structures
+from unshard.adapters import mysql, structures, tablerows
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.queue import ShardState
-from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
-from unshard.core.validate.explanations import Because, NotYetInTarget
-from unshard.core.validate.rowdifferences import Difference
-from unshard.core.validate.targetcolumns import ALL_AS_THEY_ARE, TargetColumns, target_columns, without_columns
+from unshard.core.validate.comparedrows import ALL_AS_THEY_ARE, TargetColumns, target_columns, without_columns
+from unshard.core.validate.rowdifferences import Because, Difference, NotYetInTarget
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
-from unshard.units.full.discover import Found, find_shards
+from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.validate.compare import (
     ComparedTable,
     Sessions,
@@ -42,8 +41,50 @@ from unshard.units.validate.compare import (
     reshaped_place,
     union,
 )
-from unshard.units.validate.filter import changed_columns, condition_of, validation_filter
 from unshard.units.work import Work
+
+
+def condition_of(work: Work, source: str) -> str:
+    """Return the condition with which a source was dumped, or will be dumped."""
+    is_known = work.meta.sources.get(source) is not None
+    return work.meta.conditions.get(source) if is_known else work.task.instance(source).dump.where
+
+
+def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str, str]) -> TableCheck:
+    """Return the check under the condition of its sources' dumps, if it has the same meaning in all places."""
+    looked = look_through(known, changed_columns(check.shards))
+    if looked.condition:
+        filtered = _under(check, looked.condition)
+        looked = refused(looked, _messages(sessions, filtered, looked))
+        check = filtered if looked.condition else check
+    return replace(check, through=looked)
+
+
+def changed_columns(shards: Sequence[ComparedTable]) -> set[str]:
+    """Return the columns, in lower case, whose values a rule fills or changes."""
+    reshaped = [place.reshaped for place in shards if place.reshaped]
+    filled = {name for each in reshaped for name, _ in each.constants}
+    return filled | {name for each in reshaped for name, _, _ in each.mapped}
+
+
+def _under(check: TableCheck, condition: str) -> TableCheck:
+    target, *shards = (replace(place, only=condition) for place in check.places)
+    return replace(check, target=target, shards=tuple(shards))
+
+
+def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -> dict[str, str]:
+    """Return the servers' messages: one place of each structure and server is asked."""
+    places: dict[tuple[object, str], ComparedTable] = {}
+    for place in check.places:
+        places.setdefault((place.server, place.schema.shape), place)
+    asked = {
+        place.name: tablerows.condition_refusal(sessions.connection(place), place.table, looked.condition)
+        for place in places.values()
+    }
+    return {name: message for name, message in asked.items() if message}
+
+
+# --- the validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +325,7 @@ def _planned(work: Work, target: TableId, found: _Inventory, sessions: Sessions)
         return _incomparable(target, error, len(shards), unseen)
 
 
-def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
+def _is_unseen(state: ShardState, found: FoundShards, instance: Instance) -> bool:
     is_shard = (
         not (state.has_left or state.is_dropped) and instance.routing.target_of(state.shard.table) == state.target
     )

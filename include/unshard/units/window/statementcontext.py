@@ -6,26 +6,56 @@
 
 Defaults are followed from the snapshot on, statement by statement (core.ddl.schemadefaults). Each change is stored at
 once, so the next plan begins at the checkpoint and not at the snapshot.
+
+The structure of a shard after its newest DDL, read from its source. Runs in the driver.
+
+The binlog may not tell it, or the target may refuse the DDL on an empty table.
+
+`CREATE TABLE a LIKE b` and `RENAME TABLE b TO a` tell nothing about the columns if the task does not follow table b.
+The source shows the present structure of `a`. It is the structure after that statement if no later statement concerns
+the table. The order of the steps makes that certain:
+
+1. read the structure of the table
+2. pull the binlog to its present end, which is later than step 1
+3. look for a later DDL in the shard's queue (up to the checkpoint) and in the pulled binlog (after it)
+
+Find the tables whose rows a statement may have changed without row events (driver).
+
+Its text names tables. Views, triggers, stored routines, foreign keys that cascade and some engines write into others.
+MySQL lists the schemas of all tables that a statement uses; MariaDB does not, so its catalog is read:
+
+1. read what the source has now of all that the statement names
+2. pull the binlog to its present end, which is later than step 1
+3. look for a later statement, after this one, that may have removed something of it
+
+The result is unknown if one of the tables is or has such a thing, if the account does not see everything, or if a later
+statement may have removed something.
 """
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, serverstate, structures
+from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
+from unshard.core.checks import grants
+from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
 from unshard.core.ddl.parsed import Ddl
+from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.schemadefaults import altered, relies_on_schema
 from unshard.core.ddl.statement import DdlKind, read
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
 from unshard.core.structures.sourcetypes import DEPENDS, Meanings, as_source_means
 from unshard.errors.base import ServerError
-from unshard.errors.ddl import DdlUnreadable
+from unshard.errors.ddl import DdlUnreadable, StructureNotShown
+from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.full.targets import without_refused_indexes
+from unshard.units.relay.tasksource import pull_source
 from unshard.units.work import Work
 
 UTF8 = {"utf8": "utf8mb3"}
@@ -44,7 +74,7 @@ def in_context(work: Work, source: str, begins: Location, segments: Iterable[Seg
     ]
     if not any(segment.statement and CONCERNED.search(segment.statement.text) for segment in zoned):
         return zoned
-    return list(_Defaults(work, source, begins).followed(zoned))
+    return list(_SchemaDefaults(work, source, begins).followed(zoned))
 
 
 def _with_zone(segment: Segment, server_zone: Callable[[], str]) -> Segment:
@@ -118,7 +148,7 @@ def _with_old_names(collations: dict[str, str]) -> dict[str, str]:
     return {**collations, **renamed, **{old: renamed[new] for old, new in UTF8.items() if new in renamed}}
 
 
-class _Defaults:
+class _SchemaDefaults:
     """The schemas' defaults at one location of the binlog, moved on by `followed`."""
 
     def __init__(self, work: Work, source: str, begins: Location) -> None:
@@ -169,3 +199,130 @@ def _read(statement: Statement) -> Ddl | None:
         return read(statement.text, statement.sql_mode, statement.schema)
     except DdlUnreadable:
         return None  # planning raises the error if the statement concerns a shard
+
+
+# --- the structure of a shard after its newest DDL
+
+
+def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
+    """Return the structure of a shard after its newest DDL; raises StructureNotShown."""
+    source, table = entry.shard.source, entry.shard.table
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        found = without_refused_indexes(work, structures.read_schemas(connection, [table]))
+    if table not in found:
+        raise StructureNotShown(str(entry.shard), "the source has no such table any more")
+    pull_source(work, source)
+    checkpoint = work.meta.checkpoints.get(source)
+    assert checkpoint is not None  # planning requires it
+    for segment in work.store.links(source).following(checkpoint.location):
+        if segment.statement is not None and names(segment.statement, table):
+            text = " ".join(segment.statement.text.split())
+            raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
+    return found[table]
+
+
+def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
+    """Return the trial with which structures after operators' decisions are found."""
+    shown = (lambda entry: shown_structure(work, entry)) if asks_source else None
+    return TrialOfStatements(work.trial_tables, work.storage, work.present, shown)
+
+
+def names(statement: Statement, table: TableId) -> bool:
+    """Whether a statement names a table; of a text that cannot be split into tokens, whether it may name it."""
+    found = mentions(statement)
+    return bool({*found.named([table])}) if found.is_certain else bool(concerned(statement, [table]))
+
+
+# --- tables whose rows a statement may have changed without row events
+
+
+SEES_ALL = ("SELECT", "TRIGGER")
+"""Global privileges without which information_schema leaves out tables, routines or triggers."""
+Changed = frozenset[TableId] | None
+
+
+class ChangedTables:
+    """Answers for one plan of one source; the source is asked at most once, about all changes of the plan."""
+
+    def __init__(self, work: Work, source: str, *, pulls: bool) -> None:
+        """Keep what is needed; `pulls` is False for a plan that is only shown."""
+        self._work, self._source, self._pulls = work, source, pulls
+        self._first: dict[Statement, Location] = {}
+        self._known: dict[Statement, Changed] | None = None
+
+    def expect(self, segments: Iterable[Segment]) -> None:
+        """Take the changes of the plan, each with the first segment that has it."""
+        for segment in segments:
+            for change in segment.changes:
+                self._first.setdefault(change, segment.begins)
+
+    def __call__(self, statement: Statement, schemas: Collection[str]) -> Changed:
+        """Return the tables whose rows it may have changed, None if unknown; `schemas` are those of the shards."""
+        if _is_elsewhere(statement, schemas):
+            return frozenset()
+        if self._known is None:
+            self._known = self._found()
+        return self._known.get(statement)
+
+    def _found(self) -> dict[Statement, Changed]:
+        changes = {statement: change for statement in self._first if (change := row_change(statement))}
+        server = self._work.sources[self._source]
+        with contextlib.closing(mysql.connect(server, f"source {self._source}")) as connection:
+            if not _sees_all(connection):
+                return {}
+            found = {statement: _changed_tables(connection, change) for statement, change in changes.items()}
+        later = self._statements()
+        return {
+            statement: None if self._is_hidden(changes[statement], self._first[statement], later) else tables
+            for statement, tables in found.items()
+        }
+
+    def _is_hidden(self, change: RowChange, place: Location, later: Iterable[Segment]) -> bool:
+        following = (each.statement for each in later if each.statement and each.begins > place)
+        return any(may_hide(each, change, self._is_routed(each)) for each in following)
+
+    def _is_routed(self, statement: Statement) -> bool:
+        target_of = self._work.task.instance(self._source).routing.target_of
+        return any(target_of(table) for table, _, _ in mentions(statement).places)
+
+    def _statements(self) -> list[Segment]:
+        """Return the stored statements after the checkpoint."""
+        if self._pulls:
+            pull_source(self._work, self._source)
+        checkpoint = self._work.meta.checkpoints.get(self._source)
+        assert checkpoint is not None  # planning requires it
+        run = self._work.store.links(self._source).following(checkpoint.location)
+        return [segment for segment in run if segment.statement is not None]
+
+
+def _is_elsewhere(statement: Statement, schemas: Collection[str]) -> bool:
+    """Whether the event lists the schemas of all tables that the statement uses, and no shard is in one of them.
+
+    MySQL lists an empty name if it cannot know all of them.
+    """
+    used = {name.casefold() for name in statement.uses}
+    return bool(used) and "" not in used and used.isdisjoint(name.casefold() for name in schemas)
+
+
+def _sees_all(connection: Connection) -> bool:
+    """Whether the account sees every table, trigger and routine, by the spelling that the statement has."""
+    lines = serverstate.shown_grants(connection)
+    is_revoked = any(line.startswith("REVOKE") for line in lines)
+    spelling = serverstate.global_variables(connection, ["lower_case_table_names"])
+    return not (is_revoked or grants.missing(grants.parse(lines), SEES_ALL)) and spelling.popitem()[1] in ("0", "1")
+
+
+def _changed_tables(connection: Connection, change: RowChange) -> Changed:
+    if upstream.are_routines(connection, change.names):
+        return None
+    found = upstream.real_tables(connection, change.named)
+    if found is None:
+        return None
+    folded = {table.folded for table in change.written}
+    written, new = frozenset[TableId](), frozenset(table for table in found if table.folded in folded)
+    while new:
+        if upstream.have_triggers(connection, new):
+            return None
+        written |= new
+        new = upstream.children(connection, new) - written
+    return written

@@ -8,7 +8,7 @@
 With `drop-shard-rows: delete`, a window with DROP or TRUNCATE of a shard deletes its rows between 3 and 4. After a
 death there the same plan runs again and deletes the rest: rows from after the statement are in a later window.
 
-Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
+Steps 2 to 4 are stages (core.window.windowstages).
 
 | death           | what happens                                                                         |
 |-----------------|--------------------------------------------------------------------------------------|
@@ -19,6 +19,15 @@ Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
 | in 4            | all or nothing; after it only unnamed files are left, until a later window removes them |
 
 A window without rows needs no Spark. Without new binlog, and with nothing to release or drop, no window runs.
+
+Deferred rows: checks after the end of safe mode that a later change has brought each of them.
+
+The load defers rows that conflict with another row of their shard (units/full/loadchunks.py). Safe mode defers rows
+that lack values and are not in the target (adapters.target.partialrows). The binlog up to P1 has a change of each of
+them, because both are caused by the different moments at which chunks are dumped. If it has no such change (a key
+that only the target compares as equal, a session that logs changed columns only, a change that was not logged), the
+target lacks a row. The error is raised whenever windows reach the end of the pulled binlog, until a change has brought
+the row: only windows can bring it.
 """
 
 import contextlib
@@ -31,6 +40,8 @@ from typing import assert_never
 
 from unshard.adapters.meta.activeworkers import window_of
 from unshard.adapters.meta.shardrecords import WAITS
+from unshard.adapters.target import Fence
+from unshard.adapters.target.shardremoval import delete_rows_of
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
@@ -38,53 +49,50 @@ from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.rules.shardrows import ShardRows, rows_of, why_unknown
+from unshard.core.stages import evaluate
 from unshard.core.structures.hiddencolumns import with_stored_values
-from unshard.core.task.pendingwork import EVERYTHING, PendingWork
-from unshard.core.task.state import BegunWindow, Phase, SyncState
+from unshard.core.task.state import EVERYTHING, BegunWindow, PendingWork, Phase, SyncState
 from unshard.core.window.pace import Pace, next_bytes, next_sections, remembered
-from unshard.core.window.plan import Contradiction, Plan
+from unshard.core.window.plan import Contradiction, Deletion, Plan
 from unshard.core.window.planning import plan_window
-from unshard.core.window.planrules import PlanRules, within_window
-from unshard.core.window.stages import (
+from unshard.core.window.shardchanges import PlanRules, within_window
+from unshard.core.window.suspension import SuspendedTarget, TargetRefused
+from unshard.core.window.windowstages import (
     Attempt,
-    BeginWindow,
-    CommitWindow,
-    CreateTargets,
-    DeleteRows,
     Done,
-    MoveRows,
-    PlanAgain,
-    SuspendTargets,
-    SweepFiles,
     WindowStage,
+    WindowStep,
     following,
 )
-from unshard.core.window.suspension import SuspendedTarget, TargetRefused
 from unshard.errors import UnshardError
+from unshard.errors.base import ConfigError, ServerError
 from unshard.errors.checks import EngineKept
 from unshard.errors.join import JoinChanged
+from unshard.errors.locks import ShardRowsUnknown
 from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
-from unshard.errors.rows import NoTargetTable, RowsContradict
+from unshard.errors.rows import DeferredRowMissing, NoTargetTable, RowsContradict, ShardRowsNotDeleted
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import name_columns, reconcile_structures
 from unshard.units.foreignkeys import enforced_keys
-from unshard.units.full.joins import follow_mode, join_before_rows
 from unshard.units.full.keyowners import name_owners
-from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
-from unshard.units.rows.joined import joined_rows
+from unshard.units.full.targets import (
+    NOT_JOINED,
+    create_joined,
+    follow_mode,
+    follow_schemas,
+    join_before_rows,
+    reshaped_by,
+)
+from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
-from unshard.units.stages import evaluate
-from unshard.units.window.deferredrows import refuse_missing
-from unshard.units.window.rowchanges import ChangedTables
-from unshard.units.window.rules import adopt_rules
-from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
-from unshard.units.window.shownstructure import trial_of
-from unshard.units.window.spark import run_job
-from unshard.units.window.statementcontext import in_context
-from unshard.units.window.suspension import (
+from unshard.units.window.adoptedrules import adopt_rules
+from unshard.units.window.sparkjob import run_job
+from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
+from unshard.units.window.suspending import (
     newest_ddl,
     refused_names,
     still_suspended,
@@ -94,7 +102,72 @@ from unshard.units.window.suspension import (
 from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 
+
+def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None:
+    """Raise DeferredRowMissing if a row is missing although all changes up to the end of safe mode are applied."""
+    if sync_state.dump_end is None or reached < sync_state.dump_end:
+        return
+    missing = work.meta.deferred.missing(sync_state.source)
+    if missing is not None:
+        raise DeferredRowMissing(str(missing.target), str(missing.shard), missing.key, missing.count)
+
+
+# --- the rows of dropped and truncated shards
+
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedRows:
+    """Finds the values that name the rows of a shard; implements `PlanRules.rows_of`."""
+
+    work: Work
+
+    def __call__(self, state: ShardState, group: Sequence[Shard]) -> ShardRows | str:
+        """Return the values, or the error that explains why they also fit rows of another shard."""
+        rows = self._rows(state.shard, self._structure(state))
+        # Shards that have left count, because rows of them may still be in the target.
+        others = {other: self._rows(other) for other in {*group, *self.work.meta.structures.fed(state.target)}}
+        if why := why_unknown(state.shard, rows, others):
+            return str(ShardRowsUnknown(str(state.shard), str(state.target), why))
+        return rows
+
+    def _structure(self, state: ShardState) -> TableSchema:
+        # Without a structure, a mapped column counts as missing.
+        found = self.work.structures({state.structure}) if state.structure else {}
+        return found.get(state.structure, TableSchema((), (), ""))
+
+    def _rows(self, shard: Shard, structure: TableSchema | None = None) -> ShardRows:
+        if shard.source not in self.work.task.sources:
+            return ShardRows()
+        try:
+            return rows_of(self.work.task.instance(shard.source).routing.reshaping(shard.table), structure)
+        except ConfigError:
+            return ShardRows()  # the rules of the file do not fit a shard that has left
+
+
+def delete_shard_rows(work: Work, begun: BegunWindow) -> tuple[int, ...]:
+    """Carry out the deletions of a window, and return how many rows each of them has deleted."""
+    return tuple(_delete(work, begun, deletion) for deletion in begun.plan.deletions)
+
+
+def _delete(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
+    plan, shard, target = begun.plan, deletion.shard, deletion.target
+    fence = Fence(work.meta.schema, work.task.name, plan.source, target, plan.number, begun.epoch)
+    try:
+        schema = work.target_schema(target)
+        found = delete_rows_of(work.writer(), fence, shard, deletion.rows, schema, work.limits.deleted_rows)
+    except (ServerError, NoTargetTable) as error:
+        if error.transient:
+            raise
+        raise ShardRowsNotDeleted(str(shard), str(target), deletion.text, error.message) from error
+    log.info("rows of shard deleted shard=%s target=%s rows=%s", shard, target, found)
+    return found
+
+
+# --- one window
+
 
 Progress = Callable[[str], None]
 
@@ -191,7 +264,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
             report = _report(plan, None, NOTHING_MOVED, began, more=False)
         else:
             with work.meta.active_workers.at(window_of(source)):
-                report = _Run(work, sync_state, began, progress).run(plan)
+                report = _WindowRun(work, sync_state, began, progress).run(plan)
     if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
         refuse_missing(work, sync_state, report.ends)
     return report
@@ -209,8 +282,8 @@ def _or_finished_elsewhere(work: Work, before: SyncState) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Runs the stages of one window (core.window.stages)."""
+class _WindowRun:
+    """Runs the stages of one window (core.window.windowstages)."""
 
     work: Work
     sync_state: SyncState
@@ -228,29 +301,29 @@ class _Run:
 
     def _stage(self, stage: WindowStage, window: _Window) -> _Window:
         begun, is_again = window.begun, window.attempt.is_again
-        match stage:
-            case BeginWindow():
+        match stage.kind:
+            case WindowStep.BEGIN:
                 after = self._begin(window)
-            case CreateTargets():
+            case WindowStep.CREATE_TARGETS:
                 after = self._create(window)
-            case MoveRows():
+            case WindowStep.MOVE:
                 after = self._found(window, _move(self.work, begun, window.stops, is_again))
-            case PlanAgain():
-                _plan_again(self.work, begun, stage.found)
+            case WindowStep.PLAN_AGAIN:
+                _plan_again(self.work, begun, window.attempt.contradictions)
                 after = replace(window, attempt=Attempt(is_again=True))
-            case SuspendTargets():
-                suspend_targets(self.work, begun, stage.refused)
+            case WindowStep.SUSPEND:
+                suspend_targets(self.work, begun, window.attempt.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
-            case DeleteRows():
+            case WindowStep.DELETE_ROWS:
                 deleted = delete_shard_rows(self.work, begun)
                 after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
-            case CommitWindow():
+            case WindowStep.COMMIT:
                 after = self._commit(window)
-            case SweepFiles():
+            case WindowStep.SWEEP:
                 _sweep(self.work, begun.plan, window.moved.stopped, again=is_again)
                 after = replace(window, attempt=Attempt(Done.SWEPT, is_again))
             case _:
-                assert_never(stage)
+                assert_never(stage.kind)
         return after
 
     def _begin(self, window: _Window) -> _Window:

@@ -51,13 +51,12 @@ from unshard.errors.rows import (
     RowsContradict,
     UnsupportedColumn,
 )
-from unshard.units.rows.apply import changes_of, shown_key
-from unshard.units.rows.changes import Origin, changes_in, runs_of
+from unshard.units.rows.batchruns import BatchOrigin, Filtering, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.filtering import Filtering
-from unshard.units.rows.inorder import apply_group, images_of
-from unshard.units.rows.partialrows import in_pairs, is_sparse, with_masks
+from unshard.units.rows.orderedrows import apply_group, images_of
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
+from unshard.units.rows.sparserows import in_pairs, is_sparse, with_masks
+from unshard.units.rows.targetwork import changes_of, shown_key
 from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, fence_of
 
 RESULTS = pa.schema([("body", pa.binary())])
@@ -345,7 +344,7 @@ class PartReader:
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         tracked = number in self._job.tracked
         self._batches += batch.num_rows if is_sparse(batch) or tracked else 1
-        origin = Origin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure, tracked)
+        origin = BatchOrigin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure, tracked)
         if number in self._job.leaders:
             return number, self._in_order(batch, conversion, origin)
         runs, broken = runs_of(batch, conversion, origin)
@@ -353,7 +352,7 @@ class PartReader:
             raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
         return number, runs
 
-    def _in_order(self, batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+    def _in_order(self, batch: pa.RecordBatch, conversion: Conversion, origin: BatchOrigin) -> pa.RecordBatch:
         numbers = batch.column(1)
         if self._is_renumbered:
             numbers = pa.array(range(self._images, self._images + batch.num_rows), pa.int64())

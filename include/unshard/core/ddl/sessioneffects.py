@@ -1,0 +1,228 @@
+"""The effect of a DDL's session beside its text: two DDLs agree only if it is equal, too.
+
+The session decides in two ways. It decides on the structure: the statement is tried in its own session and in one that
+no shard has, and the lines of SHOW CREATE TABLE are compared. It decides on stored values, which a trial on an empty
+table does not show:
+
+| values                                                       | the part of the session that decides           |
+|--------------------------------------------------------------|------------------------------------------------|
+| from TIMESTAMP to another type, or from one to TIMESTAMP     | time zone                                      |
+| with fewer digits of a second                                | sql_mode: rounded or cut                       |
+| of CHAR in another type                                      | PAD_CHAR_TO_FULL_LENGTH                        |
+| of a column that gets AUTO_INCREMENT                         | NO_AUTO_VALUE_ON_ZERO                          |
+| of a new column whose default is an expression with times    | time zone, language of dates                   |
+| of a new binary column with a text as default                | character set                                  |
+
+A strict mode decides nothing: it rejects what other modes change. So a lock executes its DDL in a strict mode only if
+all of its shards have run it in one.
+
+The result is a comment at the end of the fingerprint. Texts without such a comment have one effect in all sessions.
+
+Finds new columns that each server fills with different values in existing rows.
+
+The rows of a shard get values from the shard, the rows of the target get values from the target. So after such a DDL
+the target is not the union of its shards. It is unknown which row of the target belongs to which shard, so only a
+change on the shards can correct the values.
+
+| the column                                        | values in existing rows                       |
+|---------------------------------------------------|-----------------------------------------------|
+| DEFAULT CURRENT_TIMESTAMP, UUID(), RAND(), …      | the time of the DDL, or a value for each row  |
+| TIMESTAMP without a default, with                 | the time of the DDL                           |
+| explicit_defaults_for_timestamp off               |                                               |
+| AUTO_INCREMENT, SERIAL, DEFAULT NEXT VALUE FOR …  | numbers in the row order of the server        |
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from unshard.core.ddl.grammar import TokenCursor
+from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.model import Column, TableSchema
+from unshard.core.relay.segment import Statement
+from unshard.core.sql.literals import BINARIES
+from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES
+from unshard.core.sql.tokens import Token
+from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
+from unshard.errors.ddl import DdlUnreadable
+
+ENDS = frozenset({"ON", "CHECK", "CONSTRAINT"})
+"""Words that end a default; the clauses after them may contain the same functions."""
+
+
+def filled_by_each(ran: ExecutedDdl, explicit_timestamps: bool = True) -> tuple[str, ...]:
+    """Return the columns that a statement adds and whose values in existing rows differ between servers."""
+    try:
+        return tuple(
+            definition[0].name
+            for spec in specs_of_alter(ran)
+            for definition in added_columns(spec)
+            if _is_own(definition[1:], explicit_timestamps)
+        )
+    except DdlUnreadable:
+        return ()
+
+
+def added_columns(spec: TokenCursor) -> Iterator[Sequence[Token]]:
+    """Yield the column definitions of ADD COLUMN, one or several in parentheses; each begins with the name."""
+    if not spec.eat("ADD"):
+        return
+    if not spec.eat("COLUMN") and spec.peek() in ADDS_NO_COLUMN:
+        return
+    spec.eat("IF", "NOT", "EXISTS")
+    if not spec.eat("("):
+        yield spec.tokens[spec.position :]
+        return
+    begin, depth = spec.position, 1
+    for position in range(begin, len(spec.tokens)):
+        word = spec.tokens[position].word
+        depth += (word == "(") - (word == ")")
+        if (word == "," and depth == 1) or depth == 0:
+            yield spec.tokens[begin:position]
+            begin = position + 1
+
+
+def _is_own(definition: Sequence[Token], explicit_timestamps: bool) -> bool:
+    words = [token.word for token in definition]
+    outside = [word for word, depth in zip(words, _depths(words), strict=True) if depth == 0]
+    if {"AUTO_INCREMENT", "SERIAL"} & set(outside):
+        return True
+    if "DEFAULT" not in outside:
+        is_plain = "NULL" not in outside or "NOT" in outside
+        return not explicit_timestamps and words[:1] == ["TIMESTAMP"] and is_plain
+    begin = next(at for at, depth in enumerate(_depths(words)) if depth == 0 and words[at] == "DEFAULT")
+    ends = (position for position in range(begin, len(words)) if words[position] in ENDS)
+    return bool(OWN_VALUES & set(words[begin : next(ends, None)]))
+
+
+def _depths(words: Sequence[str]) -> list[int]:
+    """Return the number of open parentheses at each word."""
+    depths, depth = [], 0
+    for word in words:
+        depth += (word == "(") - (word == ")")
+        depths.append(depth)
+    return depths
+
+
+# --- the effect of a session
+
+
+NO_ZONE = "-12:34"
+"""A time zone that no session has: the same text means something else in it than in every session."""
+STRUCTURE = re.compile(
+    r"['\"]|\|\||\b(DEFAULT|TIMESTAMP|REAL|AS|CHECK|PARTITION|DATE|BLOB|CLOB|RAW|NUMBER|VARCHAR2)\b", re.IGNORECASE
+)
+"""A statement without any of these makes the same structure in every session."""
+TIMELY = re.compile(r"date|time|day|month|year|hour|minute|unix|format|cast|convert|week", re.IGNORECASE)
+TEMPORAL = frozenset({"timestamp", "datetime", "time", "date"})
+PADS, KEEPS_ZERO = 1 << NAMES.index("PAD_CHAR_TO_FULL_LENGTH"), 1 << NAMES.index("NO_AUTO_VALUE_ON_ZERO")
+NOTE = re.compile(r" /\* in its session: (.*) \*/\Z", re.DOTALL)
+
+
+def elsewhere(statement: Statement) -> Statement | None:
+    """Return the statement in a session that no shard has; None if it makes the same structure in every session."""
+    if not STRUCTURE.search(statement.text):
+        return None
+    session = tuple((name, 1) for name, _ in statement.session if name == "explicit_defaults_for_timestamp")
+    mode = statement.sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)
+    return replace(statement, time_zone=NO_ZONE, sql_mode=mode, charset="utf8mb4", session=session)
+
+
+def session_note(
+    before: TableSchema, after: TableSchema, other: TableSchema | None, statement: Statement, *, is_tried: bool
+) -> str:
+    """Return the comment for the fingerprint of a DDL, empty if its session decides nothing.
+
+    `other` is the structure after the statement `elsewhere`, None if that was refused. `is_tried`: it was tried.
+    """
+    given = (other or before) if is_tried else after
+    lines = {line.strip().rstrip(",") for line in after.create_sql.splitlines()}
+    lines -= {line.strip().rstrip(",") for line in given.create_sql.splitlines()}
+    with contextlib.suppress(DdlUnreadable):
+        lines.update(_values(before, after, statement))
+    found = sorted(lines)
+    text = "; ".join(found).replace("*/", "* /").replace("/*", "/ *")
+    return f" /* in its session: {text} */" if text else ""
+
+
+def without_note(fingerprint: str) -> str:
+    """Return the fingerprint of the text alone."""
+    return NOTE.sub("", fingerprint)
+
+
+def note_of(fingerprint: str) -> str:
+    """Return the comment of a fingerprint; empty if it has none."""
+    return fingerprint[len(without_note(fingerprint)) :]
+
+
+def noted_columns(fingerprint: str) -> tuple[str, ...]:
+    """Return the columns whose values or definition the session of a DDL has decided."""
+    found = NOTE.search(fingerprint)
+    parts = found[1].split("; ") if found else []
+    names = (re.match(r"`((?:[^`]|``)+)`", part) for part in parts)
+    return tuple(dict.fromkeys(name[1].replace("``", "`") for name in names if name))
+
+
+def _values(before: TableSchema, after: TableSchema, statement: Statement) -> Iterator[str]:
+    ran = ExecutedDdl(statement.text, statement.sql_mode, statement.time_zone)
+    names = names_after(before.names, [ran])
+    for old, new in names.items():
+        if new in {name.lower() for name in after.names}:
+            column = after.column(new)
+            if how := converted_in(before.column(old), column, ran):
+                yield f"`{column.name}` converted {how}"
+    yield from _new_values(after, statement, ran)
+
+
+def _new_values(after: TableSchema, statement: Statement, ran: ExecutedDdl) -> Iterator[str]:
+    """Yield how the session decides on the values of new columns, if the structure does not show it."""
+    own = {name.lower() for name in filled_by_each(ran)}
+    defined = (d for spec in specs_of_alter(ran) for d in added_columns(spec) if d)
+    for definition in defined:
+        name = definition[0].name.lower()
+        column = next((each for each in after.columns if each.name.lower() == name), None)
+        if column is None or column.is_generated or name in own or column.default is None:
+            continue
+        text = "".join(token.raw for token in definition)
+        if column.data_type in BINARIES and not text.isascii():
+            yield f"`{column.name}` filled in '{statement.charset}'"
+        words = dict(statement.session)
+        if column.default[:1] not in "'-0123456789" and TIMELY.search(column.default):
+            yield f"`{column.name}` filled in '{fixed(ran.time_zone)}' {words.get('lc_time_names', 0)}"
+
+
+def converted_in(old: Column, new: Column, ran: ExecutedDdl) -> str:
+    """Return which part of the session has decided how stored values of a column were converted; empty for none."""
+    found = list[str]()
+    if old.is_generated or new.is_generated:
+        return ""
+    if (old.data_type == "timestamp") != (new.data_type == "timestamp"):
+        found += [f"in '{fixed(ran.time_zone)}'"] if ran.time_zone else []
+    if {old.data_type, new.data_type} <= TEMPORAL and _digits(new) < _digits(old) and ran.sql_mode & MARIADB_ROUNDS:
+        found.append("rounded")
+    if old.data_type == "char" and old.column_type != new.column_type and ran.sql_mode & PADS:
+        found.append("padded")
+    if "auto_increment" in new.extra and "auto_increment" not in old.extra and ran.sql_mode & KEEPS_ZERO:
+        found.append("with 0")
+    return " ".join(found)
+
+
+def fixed(zone: str) -> str:
+    """Return a time zone as its offset if it has always had the same one."""
+    if match := re.fullmatch(r"([+-])(\d{1,2}):(\d\d)", zone):
+        return f"{match[1]}{int(match[2]):02}:{match[3]}".replace("-00:00", "+00:00")
+    try:
+        known = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return zone
+    moments = (datetime(year, month, 1, tzinfo=UTC) for year in range(1970, 2039) for month in range(1, 13))
+    offsets = {moment.astimezone(known).isoformat()[-6:] for moment in moments}
+    return offsets.pop() if len(offsets) == 1 else zone
+
+
+def _digits(column: Column) -> int:
+    found = re.search(r"\((\d)\)", column.column_type)
+    return int(found[1]) if found else 0

@@ -1,0 +1,369 @@
+"""Turn all runs of one target table into the work of its writer: deletes, removals and lines in key order.
+
+Runs in executors.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, RowRemoval, Writes
+from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.targetrows import Selected
+from unshard.core.model import Column, TableSchema
+from unshard.core.rows.compaction import Collisions, Write, actions
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
+from unshard.core.structures.tablekeys import unique_keys
+from unshard.errors.rows import Collision, KeyOutOfOrder
+from unshard.units.rows import shuffle
+from unshard.units.rows.batchruns import counted_lines, equal_to_previous, is_ascending, is_tracked
+from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
+from unshard.units.rows.sparserows import PATCH, folded, has_patches, split
+from unshard.units.rows.windowjob import WindowJob
+
+SAFE = 4
+"""The cases of safe mode begin here in the table of actions."""
+MODES = {Write.PLAIN: Mode.PLAIN, Write.REPLACE: Mode.REPLACE}
+
+
+def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
+    """Compact all runs of one target table; raises if the shards contradict themselves or each other."""
+    schema = job.schemas[target]
+    key = tuple(schema.column(name) for name in schema.key)
+    deletes, removals, lines, clashes = _parts(job, target, runs, bool(key))
+    order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
+    diverts = job.diverts and bool(key)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, diverts)
+    deferred = job.targets[target] in job.deferred
+    return Changes(job.targets[target], key, deletes, removals, schema, writes, order, has_deferred=deferred)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Sequence[tuple[bytes, ...]]):
+    """Encoded keys, decoded on access: a million tuples would take more memory than everything else."""
+
+    columns: tuple[Column, ...]
+    encoded: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Keys": ...
+
+    def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | Keys":
+        if isinstance(place, int):
+            return shuffle.decode(self.columns, self.encoded[place].as_py())
+        first, last, _ = place.indices(len(self))
+        return Keys(self.columns, self.encoded.slice(first, last - first))
+
+
+class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
+    """Encoded keys, some of them null, decoded on access."""
+
+    def __init__(self, columns: tuple[Column, ...], encoded: pa.Array) -> None:
+        self._columns, self._encoded = columns, encoded
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, ...] | None: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "OptionalKeys": ...
+
+    def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | OptionalKeys | None":
+        if isinstance(place, int):
+            key = self._encoded[place].as_py()
+            return None if key is None else shuffle.decode(self._columns, key)
+        first, last, _ = place.indices(len(self))
+        return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
+
+
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[RowRemoval], Sequence[Lines], tuple[Clash, ...]]
+
+
+def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
+    if not runs.num_rows:
+        return (), (), (), ()
+    return _keyed(job, target, runs) if has_key else _multiset(job, runs)
+
+
+def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
+    removals: list[RowRemoval] = []
+    writes: list[Lines] = []
+    for layout in pc.unique(runs["layout"]).to_pylist():
+        some = runs.filter(pc.equal(runs["layout"], layout)).combine_chunks()
+        if is_tracked(runs):
+            found = _multiset_with_origins(job, some, layout)
+            removals += found[0]
+            writes += found[1]
+            continue
+        lines = _array(some, "line")
+        counted = counted_lines(lines, _numbers(some, "come") - _numbers(some, "gone"))
+        destination = job.layouts[layout].destination
+        rows, change = counted.rows.to_numpy(), counted.change
+        for row, count in zip(rows[change < 0].tolist(), change[change < 0].tolist(), strict=True):
+            removals.append(RowRemoval(destination, lines[row].as_py(), -count))
+        added = pa.array(np.repeat(rows[change > 0], change[change > 0]))
+        if len(added):
+            writes.append(_lines(job, some, layout, added, Mode.PLAIN))
+    return (), removals, writes, ()
+
+
+def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple[list[RowRemoval], list[Lines]]:
+    runs = runs.sort_by([("shard", "ascending"), ("seq", "ascending")]).combine_chunks()
+    columns = (runs[name].to_pylist() for name in ("shard", "line", "base", "gone"))
+    net = net_lines(*columns)
+    destination = job.layouts[layout].destination
+    removals = [RowRemoval(destination, line, count) for line, count in net.removed.items()]
+    new = _lines(job, runs, layout, pa.array(net.new, pa.int64()), Mode.PLAIN)
+    changed = _lines(job, runs, layout, pa.array([row for _, row in net.changed], pa.int64()), Mode.PLAIN)
+    origins = Origins(removals=[RowRemoval(destination, line, 1) for line, _ in net.changed])
+    return removals, [each for each in (new, replace(changed, origins=origins)) if len(each.lines)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The lines of runs in their first order, and the index in them of each sorted run."""
+
+    line: pa.Array
+    blank: pa.Array
+    order: np.ndarray
+
+    def lines(self, runs: pa.Table, job: WindowJob, layout: int, rows: np.ndarray, mode: Mode) -> Lines:
+        """Return the lines of some of the sorted runs."""
+        shards = Selected(job.shards, _numbers(runs, "shard")[rows])
+        places = self.order[rows]
+        return Lines(
+            job.layouts[layout].destination, mode, rows_of(self.line, places), rows_of(self.blank, places), shards
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """The runs in the order of shard, key and time, and what the runs of each key in a shard lead to."""
+
+    runs: pa.Table
+    """Without the columns of `content`."""
+    content: _Content
+    last: np.ndarray
+    """The row of the last run of each key."""
+    cases: np.ndarray
+    """The case of each key in the table of actions."""
+    origins: pa.Array | None
+    """The key that the row of each key had before the window, if runs tell; null if the row is new."""
+
+
+def _keyed(job: WindowJob, target: int, given: pa.Table) -> Parts:
+    found = _sorted(job, target, given)
+    runs, last = found.runs, found.last
+    schema = job.schemas[target]
+    columns = tuple(schema.column(name) for name in schema.key)
+    keys = _array(runs, "key")
+    moves = found.origins is not None and bool(pc.any(pc.not_equal(found.origins, keys.take(pa.array(last)))).as_py())
+    table = actions(several_keys=moves or len(schema.unique_indexes) > 1)
+    deleted = np.array([table[code].delete for code in range(len(table))])[found.cases]
+    written = np.array([table[code].write for code in range(len(table))])[found.cases]
+    gone = pc.unique(keys.take(pa.array(last[deleted])))
+    deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
+    rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    lines = _writes(job, runs, found.content, rows, how)
+    if found.origins is not None:
+        places = np.zeros(runs.num_rows, np.int64)
+        places[last] = np.arange(len(last))
+        whose = _Tracked(columns, found.origins, found.cases >= SAFE, places, moves)
+        lines = (_with_origins(runs, whose, *each) for each in lines)
+    return deletes, (), [each for each, _ in lines], clashes
+
+
+def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
+    """Sort runs and decide their keys; the lines, most of the bytes, are copied later and only if they are written."""
+    order = _order(runs)
+    has_gaps = has_patches(runs)
+    if has_gaps:
+        runs, order = runs.take(pa.array(order)), np.arange(len(order))
+    narrow = runs.drop_columns(["line", "blank"])
+    narrow = (narrow if _is_sorted(order) else narrow.take(pa.array(order))).combine_chunks()
+    last, cases, broken = _decide(narrow)
+    origins = _origins(narrow, last) if is_tracked(runs) else None
+    if has_gaps:
+        runs = folded(job, target, runs)
+        narrow = runs.drop_columns(["line", "blank"])
+    if broken is not None and job.collisions is Collisions.ERROR:
+        raise _disorder(job, target, narrow, broken)
+    content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
+    return _Sorted(narrow, content, last, cases, origins)
+
+
+def _order(runs: pa.Table) -> np.ndarray:
+    """Return the order of runs by shard, key and time."""
+    shards = _numbers(runs, "shard")
+    if bool((shards == shards[0]).all()) and is_ascending(_array(runs, "key")):
+        return np.arange(runs.num_rows)
+    order: np.ndarray = pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")]).to_numpy()
+    return order
+
+
+def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Return the last row of each group, its case in the table of actions, and a contradictory row if there is one."""
+    shards = _numbers(runs, "shard")
+    same = equal_to_previous(_array(runs, "key")) & np.append(False, shards[1:] == shards[:-1])
+    existed, exists = _numbers(runs, "gone") > 0, _numbers(runs, "come") > 0
+    safe = runs["safe"].to_numpy()
+    first = np.flatnonzero(~same)
+    last = np.append(first[1:], len(same)) - 1
+    any_safe = np.logical_or.reduceat(safe, first)
+    broken = np.flatnonzero(same[1:] & (exists[:-1] != existed[1:]) & ~(safe[1:] | safe[:-1])) + 1
+    case = 4 * any_safe + 2 * existed[first] + exists[last]
+    return last, case, int(broken[0]) if len(broken) else None
+
+
+def _origins(runs: pa.Table, last: np.ndarray) -> pa.Array:
+    """Return the key that the row of each of these runs had before the window; null if it is new."""
+    shards, comes = _numbers(runs, "shard"), pa.array(_numbers(runs, "come") > 0)
+    names, bases = (in_shard(shards, _array(runs, name)) for name in ("key", "base"))
+    moments = _numbers(runs, "seq")[comes.to_numpy(zero_copy_only=False)]
+    found = origins(names.filter(comes), bases.filter(comes), moments, names.take(pa.array(last)))
+    return without_shard(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracked:
+    """The origins of the last runs of all keys."""
+
+    columns: tuple[Column, ...]
+    origins: pa.Array
+    safe: np.ndarray
+    places: np.ndarray
+    """Of each last run its index in the other arrays."""
+    moves: bool
+
+
+def _with_origins(runs: pa.Table, tracked: _Tracked, made: Lines, rows: pa.Array) -> tuple[Lines, pa.Array]:
+    """Add the rows of the target that lines change; in safe mode a row may already have its new key."""
+    places = pa.array(tracked.places[rows.to_numpy()])
+    origin, own = tracked.origins.take(places), _array(runs, "key").take(rows)
+    safe = pa.array(tracked.safe).take(places)
+    moved = pc.fill_null(pc.and_(safe, pc.not_equal(origin, own)), False)
+    preferred = pc.if_else(safe, own, origin), pc.if_else(moved, origin, NONE)
+    keys = tuple(OptionalKeys(tracked.columns, each) for each in preferred if each.null_count < len(each))
+    return replace(made, origins=Origins(keys, moves=tracked.moves) if keys else None), rows
+
+
+def _by_key(
+    job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray, how: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:
+    """Sort the rows to write by key, and resolve the keys that two shards have."""
+    key = rows_of(_array(runs, "key"), rows)
+    if is_ascending(key):
+        return rows, how, ()
+    seq = _numbers(runs, "seq")[rows]
+    order = pc.sort_indices(pa.table({"key": key, "seq": seq}), [("key", "ascending"), ("seq", "ascending")]).to_numpy()
+    rows, how = rows[order], how[order]
+    same = equal_to_previous(key.take(pa.array(order)))
+    if not same.any():
+        return rows, how, ()
+    seconds = np.flatnonzero(same)
+    clashes = tuple(
+        _shared(job, target, runs, int(rows[n - 1]), int(rows[n])) for n in seconds[:NAMED_AT_ONCE].tolist()
+    )
+    clashes = (*clashes[:-1], replace(clashes[-1], others=len(seconds) - len(clashes)))
+    match job.collisions:
+        case Collisions.ERROR:
+            clash = clashes[0]
+            raise Collision(str(clash.target), clash.key, str(clash.shard), f"shard {clash.owner}", clash.condition)
+        case Collisions.REPLACE:
+            kept = ~np.append(same[1:], False)
+        case Collisions.IGNORE:
+            kept = ~same
+    return rows[kept], how[kept], clashes
+
+
+def _writes(
+    job: WindowJob, runs: pa.Table, content: _Content, rows: np.ndarray, how: np.ndarray
+) -> Iterator[tuple[Lines, pa.Array]]:
+    """Yield the lines to write, for each mode and layout, with the numbers of their rows in `runs`."""
+    layouts = _numbers(runs, "layout")[rows]
+    for write, mode in MODES.items():
+        for layout in np.unique(layouts[how == write]).tolist():
+            places = rows[(how == write) & (layouts == layout)]
+            made = content.lines(runs, job, layout, places, mode)
+            chosen = pa.array(places)
+            yield _with_patches(job, runs, chosen, replace(made, order=rows_of(_array(runs, "key"), places))), chosen
+
+
+def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
+    """Whether rows must be read that an earlier step of the same changes may have deleted."""
+    read = [found for each in lines for found in (each.patches, each.origins) if found is not None]
+    return bool(read) and (len(schema.unique_indexes) > 1 or any(each.moves for each in read))
+
+
+def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
+    content = _Content(_array(runs, "line"), _array(runs, "blank"), np.arange(runs.num_rows))
+    return content.lines(runs, job, layout, rows.to_numpy(), mode)
+
+
+def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines) -> Lines:
+    """Determine the rows that lines with gaps change, and keep only the line of each."""
+    gaps = np.flatnonzero(_numbers(runs, "come")[chosen.to_numpy()] >= PATCH)
+    if not len(gaps):
+        return made
+    rows = chosen.take(pa.array(gaps))
+    target = made.destination.table
+    schema = job.schemas[job.targets.index(target)]
+    own, come = _array(runs, "key").take(rows), _numbers(runs, "come")[rows.to_numpy()]
+    parts = [split(line) for line in made.lines.take(pa.array(gaps)).to_pylist()]
+    bases = [base or key for (base, _), key in zip(parts, own.to_pylist(), strict=True)]
+    places = np.arange(len(made.lines))
+    places[gaps] = len(made.lines) + np.arange(len(gaps))
+    lines = pa.concat_arrays([made.lines, pa.array([line for _, line in parts], pa.binary())]).take(pa.array(places))
+    target_keys = Keys(tuple(schema.column(name) for name in schema.key), pa.array(bases, pa.binary()))
+    patches = Patches(gaps, target_keys, (come == PATCH).tolist(), bases != own.to_pylist())
+    return replace(made, lines=lines, patches=patches)
+
+
+def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Clash:
+    owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
+    key, schema = runs["key"][second].as_py(), job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    condition = any_of(columns, [shuffle.decode(columns, key)])
+    return Clash(job.targets[target], shown_key(job, target, key), condition, shard, owner)
+
+
+def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:
+    shard = job.shards[runs["shard"][row].as_py()]
+    return KeyOutOfOrder(str(shard), str(job.targets[target]), shown_key(job, target, runs["key"][row].as_py()))
+
+
+def shown_key(job: WindowJob, target: int, key: bytes) -> str:
+    """Return a key as messages show it."""
+    schema = job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    values = shuffle.decode(columns, key)
+    pairs = zip(columns, values, strict=True)
+    return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
+
+
+def _is_sorted(order: np.ndarray) -> bool:
+    """Whether rows are in this order already."""
+    return bool((order[1:] > order[:-1]).all())
+
+
+def _numbers(runs: pa.Table, name: str) -> np.ndarray:
+    numbers: np.ndarray = runs[name].to_numpy()
+    return numbers
+
+
+def _array(runs: pa.Table, name: str) -> pa.Array:
+    column = runs[name]
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
