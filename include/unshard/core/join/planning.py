@@ -563,7 +563,7 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     is_equal_now = len(_tables(group, scene.lacks)) == 1 and is_equal(target, wanted(group))
     owes = any(member.reloads for member in group.members.values())
     is_settled = not (stages or steps or owes) and is_equal_now
-    return JoinPlan(tuple(sorted(stages, key=lambda stage: _waits(stage))), {}, is_settled)
+    return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
 
 
 def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[JoinStage]:
