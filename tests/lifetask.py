@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.oracle import assert_union
-from tests.taskfile import TaskFile, endpoint, route, task_body, write_source
+from tests.taskfile import META, TaskFile, endpoint, route, task_body, write_source
 from unshard_demo.servers import MariaDb
 
 COLUMNS = "id int PRIMARY KEY, v varchar(20)"
@@ -32,7 +32,7 @@ class LifeTask(TaskFile):
 
     @property
     def meta_schema(self) -> str:
-        return f"{self.name}_meta"
+        return str(self.body["meta-schema"])
 
     def write(self) -> None:
         """Write the file as `body` says."""
@@ -67,6 +67,7 @@ def living(
     """Make the files of a task over those sources that are `used` (all of them if none is named)."""
     body = task_body(name, used or sources, target, {"all": route(f"{name}*", "t_*", f"{name}_to", "t")}) | {
         "name": "life",
+        "meta-schema": META,
         "block-allow-list": {"ours": {"do-dbs": [f"{name}*"], "ignore-dbs": []}},
         "unshard": {"storage-path": str(folder / "storage")},
         **keys,
@@ -82,7 +83,7 @@ def living(
         for server in sources.values():
             schemas = server.run(f"SHOW DATABASES LIKE '{name.replace('_', chr(92) + '_')}%'")
             server.run("DO 1", *(f"DROP DATABASE `{schema}`" for (schema,) in schemas))
-        target.run(*(f"DROP DATABASE IF EXISTS {name}_{end}" for end in ("to", "meta")))
+        target.run(f"DROP DATABASE IF EXISTS {name}_to")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
-from tests.taskfile import route, task_body, write_sources
+from tests.taskfile import META, route, task_body, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas
 from unshard.config import ShardMode, load_task
@@ -58,7 +58,7 @@ class LiveTask:
 
     @property
     def meta_schema(self) -> str:
-        return f"{self.name}_meta"
+        return META
 
     def table(self, group: str) -> str:
         return f"{self.name}_to.{group}"
@@ -95,7 +95,6 @@ class LiveTask:
         self.target.run(
             f"DROP DATABASE IF EXISTS {self.name}",
             f"DROP DATABASE IF EXISTS {self.name}_to",
-            f"DROP DATABASE IF EXISTS {self.meta_schema}",
         )
 
     def _write_files(self, window_bytes: int, units: Mapping[str, object]) -> None:
@@ -108,6 +107,7 @@ class LiveTask:
             units,
             **{
                 "name": "live",
+                "meta-schema": self.meta_schema,
                 "task-mode": "incremental",
                 "shard-mode": "pessimistic",
                 "unshard": {"storage-path": str(self.folder / "storage"), "window-size": str(window_bytes)},

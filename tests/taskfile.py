@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from tests.localspark import LocalSpark
+from unshard.adapters.meta.tables import metadata, migration
 from unshard.cli import main
 from unshard.config import Task, load_task
 from unshard.units.checks.precheck import precheck
@@ -59,6 +60,20 @@ def tidied(*servers: MariaDb) -> Iterator[None]:
     yield
     for server, old in zip(servers, before, strict=True):
         server.run("SELECT 1", *(f"DROP DATABASE `{s}`" for (s,) in set(server.run("SHOW DATABASES")) - old))
+
+
+META = "meta_of_tests"
+"""A meta schema that the tests with this target use one after the other: to make one takes longer than many a test."""
+
+
+def empty_meta(target: MariaDb) -> None:
+    """Delete the rows of the test before; the schema itself if it is not as `migrate` makes it."""
+    of_meta = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{META}'"
+    there = {str(name) for (name,) in target.run(of_meta)}
+    if there == set(metadata.tables):
+        target.run(f"USE {META}", *(f"DELETE FROM `{name}`" for name in there - {migration.name}))
+    else:
+        target.run(f"DROP DATABASE IF EXISTS {META}")
 
 
 @dataclasses.dataclass(frozen=True)

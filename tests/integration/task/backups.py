@@ -13,10 +13,11 @@ PLACES = (META, TARGET, STORAGE)
 
 @dataclasses.dataclass(frozen=True)
 class Backups:
-    """Saves and restores the schemas `<name>_meta` and `<name>_to`, and a storage path. Its copies are schemas too."""
+    """Saves and restores the schemas `<meta>` and `<name>_to`, and a storage path. Its copies are schemas too."""
 
     server: MariaDb
     name: str
+    meta: str
     storage: Path
 
     def save(self, label: str, *places: str) -> None:
@@ -43,6 +44,8 @@ class Backups:
         self.server.run("DO 1", *(f"DROP DATABASE IF EXISTS {schema}" for schema in schemas))
 
     def _schema(self, place: str, label: str) -> str:
+        if place == META and not label:
+            return self.meta
         return f"{self.name}_{'to' if place == TARGET else 'meta'}{label and '_'}{label}"
 
     def _folder(self, label: str) -> Path:

@@ -54,7 +54,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
 
 
 def backups_of(task: LifeTask | LiveTask) -> Backups:
-    return Backups(task.target, task.name, task.folder / "storage")
+    return Backups(task.target, task.name, task.meta_schema, task.folder / "storage")
 
 
 def insert(task: LifeTask, *rows: int) -> None:

@@ -206,6 +206,7 @@ def test_task_that_has_not_begun_shows_its_full_load(
     target: MariaDb,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    target.run(f"DROP DATABASE IF EXISTS {life.meta_schema}")
     document, text = planned(life.path, target, life.meta_schema, capsys)
     for each in document["sources"]:
         assert [stage["stage"] for stage in each["stages"]] == ["snapshot", "dump", "load"]
