@@ -28,7 +28,6 @@ from hypothesis import HealthCheck, settings
 from tests import s3server
 from tests.suite import distribution, failures, portions, sharedspark
 from tests.suite.portions import EXAMPLES, IS_ALL, leave_out, portion
-from tests.taskfile import empty_meta
 from tests.versions import MYSQL
 from unshard_demo import servers
 
@@ -60,7 +59,6 @@ settings.register_profile(
 settings.load_profile("unshard")
 
 NOTHING_PREPARED = "--max-prepared-stmt-count=0"
-TARGETS = {"target", "mariadb_target", "tidb_target", "mysql_target"}
 
 
 @pytest.fixture(scope="session")
@@ -131,13 +129,6 @@ def target(request: pytest.FixtureRequest) -> servers.MariaDb:
     """The server that the test writes to; the module's docstring names the possible ones."""
     found: servers.MariaDb = request.getfixturevalue(f"{request.param}_target")
     return found
-
-
-@pytest.fixture(autouse=True)
-def emptied_meta(request: pytest.FixtureRequest) -> None:
-    """Delete what the test before has left in the meta schema that tests share."""
-    for name in TARGETS.intersection(request.fixturenames):
-        empty_meta(request.getfixturevalue(name))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

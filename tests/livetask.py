@@ -15,7 +15,7 @@ import yaml
 
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
-from tests.taskfile import META, route, task_body, write_sources
+from tests.taskfile import META, route, task_body, using_meta, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas
 from unshard.config import ShardMode, load_task
@@ -244,8 +244,9 @@ def living(
     *sources, target = servers
     numbered = {f"s{number}": one for number, one in enumerate(sources, 1)}
     task = LiveTask(name, folder, numbered, target, groups, mode=mode)
-    try:
-        task.make(**made)
-        yield task
-    finally:
-        task.drop()
+    with using_meta(target):
+        try:
+            task.make(**made)
+            yield task
+        finally:
+            task.drop()

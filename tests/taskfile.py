@@ -5,6 +5,7 @@ All tests that need a task on real servers build on this module; tests/README.md
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,24 @@ META = "meta_of_tests"
 """A meta schema that the tests with this target use one after the other: to make one takes longer than many a test."""
 
 
-def empty_meta(target: MariaDb) -> None:
-    """Delete the rows of the test before; the schema itself if it is not as `migrate` makes it."""
+_USERS: Counter[int] = Counter()
+"""Tasks that use it at this moment, by the port of the target."""
+
+
+@contextlib.contextmanager
+def using_meta(target: MariaDb) -> Iterator[None]:
+    """Let the task of the block use META, without what the test before has left there."""
+    if not _USERS[target.port]:
+        _empty_meta(target)
+    _USERS[target.port] += 1
+    try:
+        yield
+    finally:
+        _USERS[target.port] -= 1
+
+
+def _empty_meta(target: MariaDb) -> None:
+    """Delete all rows; the schema itself if it is not as `migrate` makes it."""
     of_meta = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{META}'"
     there = {str(name) for (name,) in target.run(of_meta)}
     if there == set(metadata.tables):

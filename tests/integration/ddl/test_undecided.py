@@ -15,6 +15,7 @@ from tests.dying import mortal
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
 from tests.operator import lock, order, run
+from tests.taskfile import META
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.queue import ShardState
@@ -288,7 +289,7 @@ def test_a_ddl_that_the_account_of_the_target_may_not_try(
         f"CREATE DATABASE {unique}_else",
         f"CREATE SEQUENCE {unique}_else.numbers",
         f"CREATE USER {account}@'%' IDENTIFIED BY '{mariadb_target.password}'",
-        *(f"GRANT ALL ON {unique}{part}.* TO {account}@'%'" for part in ("", "_to", "_meta")),
+        *(f"GRANT ALL ON {schema}.* TO {account}@'%'" for schema in (unique, f"{unique}_to", META)),
     )
     limited = Limited(tmp_path / unique, mariadb_target.port, mariadb_target.program, mariadb_target.password)
     numbers = {("s1", "t"): (1,), ("s2", "t"): (1,), ("s1", "u"): (1,)}
