@@ -95,9 +95,10 @@ def run_with(path: Path, *faults: Callable[[Run], None]) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize(
-    "step", ["full load", pytest.param("window", marks=pytest.mark.test_all("a window opens its session as a load"))]
+@pytest.mark.test_all(
+    "starts three JVMs; tests/integration/task/test_spark.py kills one, unit tests choose the next session"
 )
+@pytest.mark.parametrize("step", ["full load", "window"])
 def test_a_run_whose_jvm_is_killed_opens_another_session(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, step: str
 ) -> None:

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the random statements are in the dialect of MariaDB: TiDB refuses FORCE"),
 ]
 
-EXAMPLES = examples(0, 2, 500)
+EXAMPLES = examples(0, 1, 500)
 COLUMNS = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT NOT NULL, v INT"}
 """Rows of t have a key, rows of u have none."""
 KINDS = ("INT", "BIGINT", "VARCHAR(20)", "DECIMAL(9,2)", "INT NOT NULL DEFAULT 7", "VARCHAR(9) DEFAULT 'ä''b'")

@@ -132,6 +132,7 @@ def deployment(server_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield Deployment({"shop-1": first, "shop-2": second}, into, folder / "orders_merge.yaml")
 
 
+@pytest.mark.test_all("starts both MySQL again; the merge of the sample begins with the same check")
 def test_check_finds_nothing_to_object_to(deployment: Deployment) -> None:
     items = precheck(load_task(deployment.path), deployment.connection)
     assert [item for item in items if item.severity is Severity.ERROR] == []

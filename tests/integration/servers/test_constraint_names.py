@@ -113,7 +113,7 @@ CHOSEN = (
 
 
 @pytest.mark.parametrize(("mode", "into"), INTO)
-@pytest.mark.sample(reason="the mode and the target do not interact", every=2)
+@pytest.mark.sample(reason="the mode and the target do not interact", every=3)
 def test_two_targets_of_a_schema_whose_shards_have_the_same_names(twins: Twins) -> None:
     """Each has its constraints, under the name of the shards or with its own name in front; DDL finds them."""
     twins.create(CHOSEN)
@@ -143,7 +143,7 @@ MADE = "id INT PRIMARY KEY, a INT, b INT, CHECK (a > 0), CHECK (b < 100), FOREIG
 
 
 @pytest.mark.parametrize(("mode", "into"), [each for each in INTO if each[1] != "mariadb_target"])
-@pytest.mark.sample(reason="the mode and the target do not interact", every=2)
+@pytest.mark.sample(reason="the mode and the target do not interact", every=3)
 def test_names_that_the_server_has_made_from_the_name_of_the_shard(twins: Twins) -> None:
     twins.create(MADE)
     twins.run("INSERT INTO {0} VALUES ({1}, {1}, 1)")

@@ -327,6 +327,7 @@ COLLATIONS = (
 )
 
 
+@pytest.mark.test_all("starts a MySQL; the old mode of MariaDB shows how a session chooses")
 def test_a_session_of_mysql_chooses_the_collation_of_utf8mb4(others, unique, tmp_path):
     server, name = server_of(MYSQL, others), f"{unique}.t_1"
     with (

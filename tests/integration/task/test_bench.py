@@ -99,6 +99,7 @@ def test_no_round_begins_that_would_end_later_than_its_part(tmp_path: Path) -> N
     assert "; 1 rounds, " in group.about and {len(figure.values) for figure in group.figures} == {1}
 
 
+@pytest.mark.test_all("the other test loads a tenth by the same rule")
 def test_a_peer_that_nobody_would_choose_replays_a_tenth_once(tmp_path: Path) -> None:
     (group,) = main(["b", *SMALL, "--rounds", "2", "--threads", "1", "--out", str(tmp_path)])
     assert "; 2 rounds, " in group.about and " 240 changes in " in group.about
@@ -124,6 +125,7 @@ def test_a_table_may_have_millions_of_rows(source_1: MariaDb, unique: str, name:
     source_1.run(f"DROP DATABASE {unique}")
 
 
+@pytest.mark.test_all("only the options of the servers differ")
 def test_durable_servers(tmp_path: Path) -> None:
     (group,) = main(["b", "--durable", *SMALL, "--out", str(tmp_path)])
     assert group.title == "b: inserts, durable settings"
