@@ -148,7 +148,7 @@ CASES = {
 }
 
 
-RARE = pytest.mark.test_all(
+RARE = pytest.mark.test_all("14 CPU seconds; test_target_structures.py has other structures that a target refuses")
     "reads thousands of columns for 14 CPU seconds; test_target_structures.py has other structures that a target refuses"
 )
 
