@@ -149,8 +149,6 @@ CASES = {
 
 
 RARE = pytest.mark.test_all("14 CPU seconds; test_target_structures.py has other structures that a target refuses")
-    "reads thousands of columns for 14 CPU seconds; test_target_structures.py has other structures that a target refuses"
-)
 
 
 @pytest.fixture
