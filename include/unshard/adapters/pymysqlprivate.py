@@ -18,7 +18,7 @@ import ipaddress
 import math
 import socket
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
 from pymysql.constants.CLIENT import LONG_PASSWORD
 from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
 from pymysql.err import Error, OperationalError, raise_mysql_exception
-from pymysql.protocol import MysqlPacket, OKPacketWrapper
+from pymysql.protocol import FieldDescriptorPacket, MysqlPacket, OKPacketWrapper
 
 LENGTH = Struct("<I")
 ALWAYS_TAKEN = 16_000
@@ -199,7 +199,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
         """Read a packet. The first one after a command is an answer; in a row, the same byte means NULL."""
         is_answer, self._is_answer_due, self._continued = self._is_answer_due, False, 0
         try:
-            packet = super()._read_packet(packet_type)
+            packet = super()._read_packet(_column if packet_type is FieldDescriptorPacket else packet_type)
         except NO_DEFECT_OF_SERVER:
             raise
         except Exception as error:
@@ -260,6 +260,12 @@ class BulkConnection(GuardedConnection):
                 login = LOGIN.pack(flags & ~CLIENT_MYSQL, size, charset, reserved, BULK_OPERATIONS)
                 payload = login + payload[LOGIN.size :]
         super().write_packet(payload)
+
+
+@lru_cache(MOST_COLUMNS)
+def _column(data: bytes, encoding: str) -> FieldDescriptorPacket:
+    """Read the description of a column once: PyMySQL needs longer for it than for a row, and most statements repeat."""
+    return FieldDescriptorPacket(data, encoding)
 
 
 @cache

@@ -8,9 +8,9 @@ import pytest
 from pymysql.connections import Connection, MysqlPacket, MySQLResult
 from pymysql.constants.COMMAND import COM_QUERY
 from pymysql.err import raise_mysql_exception
-from pymysql.protocol import OKPacketWrapper
+from pymysql.protocol import FieldDescriptorPacket, OKPacketWrapper
 
-from unshard.adapters import mysql
+from unshard.adapters import mysql, pymysqlprivate
 from unshard.core.model import Server
 
 SIGNATURES = {
@@ -35,6 +35,7 @@ SIGNATURES = {
     MysqlPacket.is_eof_packet: "(self)",
     MysqlPacket.is_load_local_packet: "(self)",
     OKPacketWrapper.__init__: "(self, from_packet)",
+    FieldDescriptorPacket.__init__: "(self, data, encoding)",
     raise_mysql_exception: "(data)",
 }
 
@@ -54,6 +55,17 @@ def test_answers_are_read_from_a_buffered_stream_over_the_socket() -> None:
     source = inspect.getsource(Connection)
     assert 'self._rfile = sock.makefile("rb")' in source and "self._sock = sock" in source
     assert "self._rfile.read(" in inspect.getsource(Connection._read_bytes)
+
+
+def test_a_description_is_read_once_and_those_that_differ_are_told_apart() -> None:
+    assert "_read_packet(FieldDescriptorPacket)" in inspect.getsource(MySQLResult._get_descriptions)
+    texts = [b"def", b"d", b"t", b"t", b"name", b"name"]
+    data = (
+        b"".join(bytes((len(text),)) + text for text in texts) + b"\x0c\x2d\x00\x40\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
+    )
+    first, other = (pymysqlprivate._column(each, "utf8") for each in (data, data.replace(b"\xfd", b"\x03")))
+    assert first is pymysqlprivate._column(bytes(data), "utf8")
+    assert (first.name, first.type_code, other.type_code) == ("name", 253, 3)
 
 
 def test_the_context_of_tls_is_made_by_the_method_that_we_override() -> None:
