@@ -48,9 +48,13 @@ class LiveTask:
     shards: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """The full names of each group's shards, with their sources."""
     _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _using: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _work: Work | None = None
     limits: Limits = LIMITS
     mode: ShardMode = ShardMode.PESSIMISTIC
+
+    def __post_init__(self) -> None:
+        self._using.enter_context(using_meta(self.target))
 
     @property
     def path(self) -> Path:
@@ -89,6 +93,7 @@ class LiveTask:
 
     def drop(self) -> None:
         self.restart()
+        self._using.close()
         for server in self.sources.values():
             server.run(f"DROP DATABASE IF EXISTS {self.name}")
         # A table that no route accepts is its own target, in a schema of the source's name.
@@ -244,9 +249,8 @@ def living(
     *sources, target = servers
     numbered = {f"s{number}": one for number, one in enumerate(sources, 1)}
     task = LiveTask(name, folder, numbered, target, groups, mode=mode)
-    with using_meta(target):
-        try:
-            task.make(**made)
-            yield task
-        finally:
-            task.drop()
+    try:
+        task.make(**made)
+        yield task
+    finally:
+        task.drop()

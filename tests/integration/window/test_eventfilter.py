@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from tests.livetask import LiveTask
-from tests.taskfile import using_meta
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schemas
@@ -130,11 +129,10 @@ UNKNOWN_ON_TIDB = {
 @pytest.fixture
 def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
     found = LiveTask(unique, tmp_path, {"s1": source_1, "s2": source_2}, target, ["g"])
-    with using_meta(target):
-        try:
-            yield found
-        finally:
-            found.drop()
+    try:
+        yield found
+    finally:
+        found.drop()
 
 
 def ignoring(*names: str) -> EventFilter:
