@@ -37,6 +37,7 @@ class ExpressionEvaluator:
     def close(self) -> None:
         """Give the session back, if it has one."""
         self._lent.close()
+        self._connection = None
 
     def true_for(self, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]) -> np.ndarray:
         """Return a mask of the rows for which the expression is true; `columns` hold the shard's values."""
