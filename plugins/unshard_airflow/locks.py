@@ -49,7 +49,7 @@ class Unlock(BaseOperator):
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
             raise AirflowSkipException("clear this task to force the lock without the missing shards")
-        from unshard.core.ddl.lockcommands import Cleared
+        from unshard.core.ddl.issuedcommands import Cleared
         from unshard.operate import issuing
         from unshard.operate.command import Force
         from unshard.units.ddl import coordinate

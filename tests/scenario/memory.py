@@ -14,8 +14,8 @@ from tests.scenario.memory_joins import JoinRows, MemoryJoins
 from tests.scenario.memory_locks import NOW, MemoryLocks
 from unshard.adapters.meta.lockrecords import Execution
 from unshard.core import codec
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import DdlLock
-from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import Finding, Record, ShardWithUnknowns, structures_of
 from unshard.core.ddl.shardgroup import releasable

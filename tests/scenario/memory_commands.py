@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import DdlLock, LockState
-from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Shard
 from unshard.errors.locks import LockBegun

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.group import ColumnHistory, Group, Member
 from unshard.core.join.joined import (

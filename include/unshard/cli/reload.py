@@ -7,7 +7,7 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console
 from unshard.config import load_task
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.rows.columnreload import Reload, continues
 from unshard.core.shown import amount, as_document
 from unshard.errors.config import UsageWrong

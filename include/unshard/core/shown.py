@@ -43,12 +43,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def listed(shards: Sequence[object]) -> str:
-    """Return the names of the shards; of many, only the first."""
+def listed(shards: Sequence[object], most: int = SHOWN_SHARDS) -> str:
+    """Return the names of the shards; of more than `most`, only the first."""
     if not shards:
         return "-"
-    shown = ", ".join(map(str, shards[:SHOWN_SHARDS]))
-    return f"{shown} and {len(shards) - SHOWN_SHARDS} more" if len(shards) > SHOWN_SHARDS else shown
+    shown = ", ".join(map(str, shards[:most]))
+    return f"{shown} and {len(shards) - most} more" if len(shards) > most else shown
 
 
 def as_json(value: Any) -> Any:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from unshard.core.ddl.lockcommands import Cleared, IssuedCommand
+from unshard.core.ddl.issuedcommands import Cleared, IssuedCommand
 from unshard.core.model import Shard
 from unshard.core.shown import one_line, shell
 

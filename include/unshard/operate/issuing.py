@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from unshard.core.ddl.issuedcommands import Cleared, IssuedCommand
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, counted
-from unshard.core.ddl.lockcommands import Cleared, IssuedCommand
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard

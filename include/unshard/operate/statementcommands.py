@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unshard.adapters.meta.commandrecords import CommandState
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.replacement import require_kind, split
 from unshard.core.ddl.statement import read
 from unshard.core.ddl.statementcommands import CommandKind, StatementPlace

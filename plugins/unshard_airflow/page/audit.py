@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from unshard.core.ddl.lockcommands import Cleared
+from unshard.core.ddl.issuedcommands import Cleared
 
 UNLOCK = "unlock"
 EVENTS = ("post_clear_task_instances", "clear_dag_run", "clear_dag_runs", "cli_task_clear")

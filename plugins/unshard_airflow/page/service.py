@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from unshard.config import Task, load_task, resolve
-from unshard.core.ddl.lockcommands import Cleared
+from unshard.core.ddl.issuedcommands import Cleared
 from unshard.errors import UnshardError
 from unshard.operate.command import LockCommand
 from unshard_airflow.connections import airflow_connections

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
 from unshard.errors.commands import ReloadNotDue

@@ -24,7 +24,7 @@ from tests.calls import counted
 from tests.integration.ddl.test_intent import lock_for
 from unshard.adapters.meta import Meta
 from unshard.config import load_task
-from unshard.core.ddl.lockcommands import Cleared
+from unshard.core.ddl.issuedcommands import Cleared
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.task.state import Phase
 from unshard.operate import issuing

@@ -12,8 +12,8 @@ from sqlalchemy import inspect, text
 from unshard.adapters.meta import Meta, tables, windowrecords
 from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import Outcome, SkipResolution
-from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
 from unshard.core.ddl.shardgroup import Admission
 from unshard.core.full.progress import NOTHING_YET

@@ -15,7 +15,7 @@ from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
 from unshard.adapters.meta.problemrecords import Reloads
 from unshard.adapters.target import chunkprogress as chunks
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.columnreload import Reload
 from unshard.errors.base import ServerError, UnshardError

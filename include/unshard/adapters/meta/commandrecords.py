@@ -38,8 +38,8 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
+from unshard.core.ddl.issuedcommands import Cleared, IssuedCommand
 from unshard.core.ddl.lock import DdlLock, LockState
-from unshard.core.ddl.lockcommands import Cleared, IssuedCommand
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.model import Location, Shard

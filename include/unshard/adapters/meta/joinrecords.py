@@ -43,7 +43,7 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.shardrecords import Structures
 from unshard.core import codec
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason

@@ -12,7 +12,7 @@ from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
 from unshard.adapters.meta.shardrecords import Structures
 from unshard.adapters.meta.sourcerecords import DefaultChange, Defaults
 from unshard.adapters.meta.suspensions import SuspendedTargets
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
 from unshard.core.model import Server, Shard, TableId, TableSchema

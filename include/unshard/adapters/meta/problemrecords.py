@@ -29,7 +29,7 @@ from unshard.adapters.meta.rows import (
     target_name,
     target_of,
 )
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState
 from unshard.core.full.chunks import unpack_key
 from unshard.core.model import Location, Shard, TableId

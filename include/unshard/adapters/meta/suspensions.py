@@ -15,7 +15,7 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskWriter
 from unshard.adapters.meta.rows import shard_columns, target_columns, target_of
 from unshard.adapters.meta.sourcerecords import lock_source
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import TableId
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan

@@ -13,7 +13,7 @@ from unshard.adapters.meta.gateway import TaskReader
 from unshard.adapters.meta.rows import read, target_name
 from unshard.core import codec
 from unshard.core.checks.items import Item
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import TableId
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.sql import lastwrites

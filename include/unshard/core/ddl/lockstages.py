@@ -10,6 +10,7 @@ from enum import StrEnum
 from unshard.core.ddl.lock import DdlLock, LockDecision, LockState
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.model import Shard
+from unshard.core.shown import listed, one_line
 from unshard.core.stages import Stage
 
 NAMED = 5
@@ -99,12 +100,6 @@ def _resolve(reason: str = "") -> LockStage:
     return Stage(LockStep.RESOLVE, f"resolve the lock{why}; the next windows release the rows held after the DDL", "")
 
 
-def one_line(text: str) -> str:
-    """Return a text without its line breaks."""
-    return " ".join(text.split())
-
-
 def named(shards: Sequence[Shard]) -> str:
     """Name shards, the first of many."""
-    shown = ", ".join(map(str, shards[:NAMED]))
-    return f"{shown} and {len(shards) - NAMED} more" if len(shards) > NAMED else shown
+    return listed(shards, NAMED) if shards else ""

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.ddl.lockstages import named, one_line
+from unshard.core.ddl.lockstages import named
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.difference import Step
 from unshard.core.join.group import Group
 from unshard.core.join.joined import ShardStep
 from unshard.core.model import Shard, TableId
+from unshard.core.shown import one_line
 from unshard.core.stages import Stage
 
 

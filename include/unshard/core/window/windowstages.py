@@ -28,10 +28,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from unshard.core.ddl.lockstages import named, one_line
+from unshard.core.ddl.lockstages import named
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Shard, TableId
-from unshard.core.shown import amount, size
+from unshard.core.shown import amount, one_line, size
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.plan import Contradiction, Disposition, Plan, StructureChange
 from unshard.core.window.suspension import TargetRefused

@@ -19,7 +19,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.meta.activeworkers import dump_of, load_of, window_of
 from unshard.adapters.target import fence
 from unshard.config import Task
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Server, TableId
 from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork

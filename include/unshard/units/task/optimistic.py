@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from unshard.config import ShardMode
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId

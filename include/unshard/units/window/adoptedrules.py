@@ -23,7 +23,7 @@ from unshard.adapters.meta import MetaReader
 from unshard.adapters.meta.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.online import Role as Shown
 from unshard.core.ddl.parsed import Ddl, Role
 from unshard.core.ddl.queue import ShardState

@@ -53,7 +53,7 @@ from unshard.adapters.target.chunkprogress import ColumnUpdate, ReloadRow, Value
 from unshard.adapters.target.fence import Pair, prepare_fence, record_write
 from unshard.adapters.target.session import open_session, repeated
 from unshard.config.unitkeys import OnDuplicate
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, next_bound, walked_columns
 from unshard.core.model import Shard, TableId, TableSchema

@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.tablerows import has_row
 from unshard.adapters.target import Writer, open_session
-from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import Found
