@@ -190,7 +190,7 @@ COMMANDS = (
         "show keys that two shards have in common: where found, which shards, state",
         "unshard collisions shop.yaml",
         (TASK, Argument(("--all",), "resolved collisions too", {"action": "store_true"})),
-        "unshard.cli.collisions",
+        "unshard.cli.problems",
         "0 no collision is open, 3 some are open, 1 error",
     ),
     Command(
@@ -338,7 +338,7 @@ COMMANDS = (
         "show diverted rows, which a target could not store (row-errors: divert)",
         "unshard row-errors shop.yaml",
         (TASK, Argument(("--all",), "rows that a later change has corrected too", {"action": "store_true"})),
-        "unshard.cli.row_errors",
+        "unshard.cli.problems",
         "0 no target lacks a row, 3 a target lacks rows, 1 error",
     ),
     Command(
@@ -346,7 +346,7 @@ COMMANDS = (
         "create the meta tables or migrate them to this version, and nothing else",
         "unshard migrate shop.yaml",
         (TASK,),
-        "unshard.cli.migrate",
+        "unshard.cli.life",
         "0 the meta tables have this version, 1 error",
     ),
     Command(

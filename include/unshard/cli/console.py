@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, TextIO
 
 from unshard.adapters import tracebacks
-from unshard.config import Task
+from unshard.config import Task, load_task
 from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
@@ -71,6 +72,12 @@ class Console:
         """Print warnings on stderr, with --json too."""
         for text in texts:
             _line(f"warning: {text}", self.err)
+
+    def load(self, path: str, *, begins: bool = False) -> Task:
+        """Load a task file and print its warnings."""
+        task = load_task(Path(path))
+        self.warn_of(task, begins=begins)
+        return task
 
     def warn_of(self, task: Task, *, begins: bool = False) -> None:
         """Print the warnings of the task file, in brief unless verbose. Those about passwords need `begins`."""

@@ -2,11 +2,9 @@
 
 import getpass
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console
-from unshard.config import load_task
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.rows.columnreload import Reload, continues
 from unshard.core.shown import amount, as_document
@@ -25,8 +23,7 @@ def reload(options: Namespace, console: Console) -> Answer:
     columns = tuple(dict.fromkeys(name.strip().lower() for name in options.columns.split(",") if name.strip()))
     if not columns:
         raise UsageWrong("--columns names no column", "unshard reload")
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         refuse_older(work)
         shard = shard_named(work, options.shard)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from math import inf
-from pathlib import Path
 from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
@@ -178,8 +177,7 @@ class Following:
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     following = Following(console, _seconds(options)) if options.follow else None
-    task = load_task(Path(options.task))
-    console.warn_of(task, begins=True)
+    task = console.load(options.task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
     with _opened(task, console) as work:

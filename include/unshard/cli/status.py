@@ -3,13 +3,12 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.reload import reload_document, reload_line
-from unshard.config import Task, environment_connections, load_task
+from unshard.config import Task, environment_connections
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.rows.writepath import Writing
@@ -61,8 +60,7 @@ def _writing(task: Task, writing: Writing | None) -> str:
 
 def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with existing_meta(task) as meta:
         sources = status_in(meta, task)
         told = remarks(meta, task.sources)

@@ -1,7 +1,7 @@
 """The full load: its chunks with their files, state and time, the conditions, the rate limit, and late indexes."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,18 +32,7 @@ LOAD_CHUNK, LOAD_PROGRESS, DUMP_CONDITION, DUMP_RATE, LATE_INDEX = (
 IN_ORDER = LOAD_CHUNK.c.shard_schema, LOAD_CHUNK.c.shard_table, LOAD_CHUNK.c.number
 CLOCK = select(func.utc_timestamp(6, type_=Moment()))
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
-DUMP = (
-    LOAD_CHUNK.c.state != ChunkState.PLANNED,
-    LOAD_CHUNK.c.row_count,
-    LOAD_CHUNK.c.dumped_at,
-    LOAD_CHUNK.c.dump_millis,
-)
-LOAD = (
-    LOAD_CHUNK.c.state == ChunkState.LOADED,
-    LOAD_CHUNK.c.loaded_rows,
-    LOAD_CHUNK.c.loaded_at,
-    LOAD_CHUNK.c.load_millis,
-)
+DUMPED, LOADED = LOAD_CHUNK.c.state != ChunkState.PLANNED, LOAD_CHUNK.c.state == ChunkState.LOADED
 
 
 class Chunks(Records):
@@ -55,9 +44,14 @@ class Chunks(Records):
 
     def progress(self, source: str) -> tuple[Progress, Progress]:
         """Return the progress of dump and load of a source; the server computes the sums."""
+        c = LOAD_CHUNK.c
         with self._db.snapshot() as db:
-            load = progress_of(*_sums(db, source, *LOAD), _under_way(db, source))
-            return progress_of(*_sums(db, source, *DUMP)), load
+            dump, load = _tallies(db, source)
+            under_way = _under_way(db, source) if load.done < load.chunks else []
+            return (
+                progress_of(dump, _recent(db, source, DUMPED, c.row_count, c.dumped_at, c.dump_millis)),
+                progress_of(load, _recent(db, source, LOADED, c.loaded_rows, c.loaded_at, c.load_millis), under_way),
+            )
 
     def totals(self) -> dict[TableId, tuple[int, int]]:
         """Return for each target of the task the number of dumped rows and of chunks that are not loaded."""
@@ -203,20 +197,26 @@ def _row(chunk: Chunk, now: Any) -> dict[str, Any]:
     }
 
 
-def _sums(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> tuple[Tally, list[Part]]:
-    def added(value: Any) -> Any:
-        return func.coalesce(func.sum(case((done, value), else_=0)), 0)
+def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
+    """Return the sums for the dump and the load in one statement."""
 
-    size = LOAD_CHUNK.c.bytes
-    sums = func.count(), func.coalesce(func.sum(WEIGHT), 0), added(1), added(WEIGHT), added(rows), added(size)
-    tally = Tally(*map(int, db.one(LOAD_CHUNK, only=sums, source=source)))
-    columns = WEIGHT, rows, size, ended, millis
+    def of(done: Any, rows: Any) -> Iterator[Any]:
+        for value in (1, WEIGHT, rows, LOAD_CHUNK.c.bytes):
+            yield func.coalesce(func.sum(case((done, value), else_=0)), 0)
+
+    sums = *of(DUMPED, LOAD_CHUNK.c.row_count), *of(LOADED, LOAD_CHUNK.c.loaded_rows)
+    all_chunks = func.count(), func.coalesce(func.sum(WEIGHT), 0)
+    chunks, weight, *found = map(int, db.one(LOAD_CHUNK, only=(*all_chunks, *sums), source=source))
+    return Tally(chunks, weight, *found[:4]), Tally(chunks, weight, *found[4:])
+
+
+def _recent(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> list[Part]:
+    columns = WEIGHT, rows, LOAD_CHUNK.c.bytes, ended, millis
     newest = db.select(LOAD_CHUNK, done, only=columns, source=source, order=ended.desc(), limit=RECENT)
-    recent = [
+    return [
         Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
         for weight, number, size, at, took in newest
     ]
-    return tally, recent
 
 
 def _under_way(db: TaskReader, source: str) -> list[UnderWay]:

@@ -22,6 +22,7 @@ from unshard.adapters.meta.rows import (
     SHARD_NAME,
     TARGET_NAME,
     are_same,
+    earliest,
     location_columns,
     shard_columns,
     shard_of,
@@ -264,18 +265,20 @@ class MissingChanges(Records):
     """
 
     def of(self, source: str) -> Waiting:
-        """Return the times of the oldest ones of a source. A time that is not known is at most that of its entry."""
-        pending, is_open = {"state": EntryState.PENDING}, {"state": RowErrorState.OPEN}
-        ddl, held = SHARD_DDL.c, HELD_ROWS.c
+        """Return the times of the oldest ones of a source, except those of held rows (`Structures.totals`).
+
+        A time that is not known is at most that of its entry.
+        """
+        ddl, is_open = SHARD_DDL.c, {"state": RowErrorState.OPEN}
         with self._db.snapshot() as db:
             oldest = partial(_oldest, db, source)
             return Waiting(
-                _least(oldest(ddl.executed_at, ddl.executed_at > 0, **pending), oldest(ddl.seen_at, **pending)),
-                _least(oldest(held.first_time, held.first_time > 0), oldest(held.held_at)),
-                _least(
-                    oldest(ROW_ERROR.c.first_at, **is_open),
-                    oldest(DEFERRED_ROW.c.since),
-                    oldest(RELOAD.c.began_at, state=ReloadState.READING),
+                oldest(SHARD_DDL, func.nullif(ddl.executed_at, 0), ddl.seen_at, state=EntryState.PENDING),
+                None,
+                earliest(
+                    oldest(ROW_ERROR, ROW_ERROR.c.first_at, **is_open),
+                    oldest(DEFERRED_ROW, DEFERRED_ROW.c.since),
+                    oldest(RELOAD, RELOAD.c.began_at, state=ReloadState.READING),
                     _oldest_due(db, source),
                 ),
             )
@@ -322,9 +325,8 @@ def _counts(db: TaskReader, table: Any, **values: Any) -> dict[str, int]:
     return {f"{schema}.{name}": count for schema, name, count in rows}
 
 
-def _oldest(db: TaskReader, source: str, column: Any, *where: Any, **values: Any) -> float | None:
-    found = db.value(column.table, func.min(column), *where, source=source, **values)
-    return found.timestamp() if isinstance(found, datetime) else found
+def _oldest(db: TaskReader, source: str, table: Any, *columns: Any, **values: Any) -> float | None:
+    return earliest(*db.one(table, only=tuple(map(func.min, columns)), source=source, **values))
 
 
 def _oldest_due(db: TaskReader, source: str) -> float | None:
@@ -335,15 +337,11 @@ def _oldest_due(db: TaskReader, source: str) -> float | None:
     found: dict[tuple[str, str], AnyRow] = {}
     for row in db.select(MEMBER, source=source, order=MEMBER.c.seq):
         found[row.shard_schema, row.shard_table] = row
-    return _least(*(row.accepted_at.timestamp() for row in found.values() if _is_due(row)))
+    return earliest(*(row.accepted_at for row in found.values() if _is_due(row)))
 
 
 def _is_due(row: AnyRow) -> bool:
     return bool({column for column, *_ in json.loads(row.reloads)} & {*json.loads(row.ids).values()})
-
-
-def _least(*times: float | None) -> float | None:
-    return min((each for each in times if each is not None), default=None)
 
 
 def _owner_columns(owner: Shard | None) -> dict[str, str | None]:

@@ -23,6 +23,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rows import (
+    earliest,
     entry_of,
     held_of,
     is_one_of,
@@ -117,12 +118,15 @@ class Structures(Records):
     def totals(self, source: str) -> HeldTotals:
         """Return the number of shards of a source and the totals of their queues and held rows."""
         db, held = self._db, HELD_ROWS.c
-        sums = func.sum(held.row_count), func.sum(held.bytes), func.min(held.held_at)
-        rows, size, since = db.one(HELD_ROWS, only=sums, source=source)
+        times = func.min(func.nullif(held.first_time, 0)), func.min(held.held_at)
+        sums = func.sum(held.row_count), func.sum(held.bytes), *times
+        rows, size, first, since = db.one(HELD_ROWS, only=sums, source=source)
+        oldest = earliest(first, since)
         pending = select(*shard_name(SHARD_DDL)).where(db.mine(SHARD_DDL, source=source, state=EntryState.PENDING))
         waits = union(pending, select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, source=source))).subquery()
         ((waiting,),) = db.fetch(select(func.count()).select_from(waits))
-        return HeldTotals(db.count(SHARD, source=source, has_left=0), waiting, int(rows or 0), int(size or 0), since)
+        shards = db.count(SHARD, source=source, has_left=0)
+        return HeldTotals(shards, waiting, int(rows or 0), int(size or 0), since, oldest)
 
     def is_pending(self) -> bool:
         """Whether any shard has a DDL that is not resolved."""

@@ -48,14 +48,6 @@ migration = Table(
 )
 
 _of_task = _section(TASKS)
-task = _of_task(
-    "task",
-    "task",
-    c.text("config_hash", "hash of the task file of the last start"),
-    c.moment("created_at"),
-    c.moment("updated_at"),
-)
-
 source = _of_task(
     "source",
     "source, with its identity, phase and epoch",

@@ -206,6 +206,8 @@ class HeldTotals:
     bytes: int
     since: datetime | None
     """When the oldest held rows were stored."""
+    oldest: float | None
+    """A time, in seconds since 1970, that is not after the change of the oldest held row."""
 
 
 # --- the pause state of a task

@@ -34,6 +34,7 @@ from unshard.adapters.meta.activeworkers import dump_of
 from unshard.adapters.spark import map_items
 from unshard.adapters.target.fencesteps import bounds_of
 from unshard.config import Consistency, OnDuplicate
+from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, finds_alike, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.full.progress import weights
@@ -127,7 +128,7 @@ def _dump_once(work: Work, source: str) -> None:
     pieces = [*_pieces(work, source, planned, shards, schemas)]
     threads = work.task.instance(source).dump.threads
     if pieces:
-        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [p.to_json() for p in pieces], threads):
+        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [*map(codec.dumps, pieces)], threads):
             pass
     end = _end(work, source, shards, schemas)
     _set_starts(work, source)
@@ -140,7 +141,7 @@ def dump_again(work: Work, state: ShardState) -> None:
     planned = [c for c in work.meta.chunks.of(source) if c.shard == state.shard and c.state is ChunkState.PLANNED]
     pieces = [DumpPiece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
     for _ in map_items(
-        work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [piece.to_json() for piece in pieces], 1
+        work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [*map(codec.dumps, pieces)], 1
     ):
         pass
     _end(work, source, [state], schemas)

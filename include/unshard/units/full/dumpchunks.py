@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pymysql.connections import Connection
@@ -20,6 +20,7 @@ from unshard.adapters.tablerows import rows_statement
 from unshard.adapters.target.rendering import content_of
 from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.adapters.upstream import begin_snapshot, lock_table
+from unshard.core import codec
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange
@@ -72,16 +73,6 @@ class DumpPiece:
     upper: Any
     whole: bool
 
-    def to_json(self) -> str:
-        return json.dumps(
-            [self.chunk, self.table.schema, self.table.name, self.structure, self.lower, self.upper, self.whole]
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        chunk, schema, name, structure, lower, upper, whole = json.loads(text)
-        return cls(chunk, TableId(schema, name), structure, lower, upper, whole)
-
 
 def plan_bounds(job: DumpJob, table: TableId, structure: str) -> tuple[Key, ...]:
     """Walk the key of a table; return the bounds between its chunks."""
@@ -100,7 +91,7 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
 
     Only a chunk that is too large for one transaction of the target has several files. Each of them becomes a chunk.
     """
-    piece = DumpPiece.from_json(item)
+    piece = codec.loads(DumpPiece, item)
     meta, began = meta_of(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None

@@ -32,7 +32,7 @@ from unshard.errors.join import JoinChanged
 from unshard.errors.meta import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
-from unshard.units.full.loadchunks import LoadBatch, LoadJob, in_order, load_one_batch
+from unshard.units.full.loadchunks import LoadBatch, LoadJob, load_one_batch
 from unshard.units.full.makeindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.full.reread import reread_mended
 from unshard.units.full.snapshot import check_recorded_alike
@@ -132,7 +132,8 @@ def _load_chunks(work: Work, source: str) -> None:
 
 
 def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
-    batches = [load_batch.to_json() for load_batch in in_order(_batches(work, source))]
+    # Neighbours in this order go to different tables, if there are several.
+    batches = [*map(codec.dumps, sorted(_batches(work, source), key=lambda each: (each.number, each.shard)))]
     if not batches:
         return
     postpone_indexes(work, source)

@@ -19,7 +19,6 @@ its own.
 """
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -200,35 +199,13 @@ class LoadBatch:
         """Return the batch of a dumped chunk whose rows have that structure."""
         return LoadBatch(chunk.id, chunk.number, chunk.shard, chunk.target, structure, chunk.path)
 
-    def to_json(self) -> str:
-        shard, target = self.shard, self.target
-        return json.dumps(
-            [
-                self.chunk,
-                self.number,
-                shard.source,
-                shard.table.schema,
-                shard.table.name,
-                target.schema,
-                target.name,
-                self.structure,
-                self.path,
-            ]
-        )
-
-    @staticmethod
-    def from_json(text: str) -> "LoadBatch":
-        chunk, number, source, schema, name, target_schema, target_name, structure, path = json.loads(text)
-        shard, target = Shard(source, TableId(schema, name)), TableId(target_schema, target_name)
-        return LoadBatch(chunk, number, shard, target, structure, path)
-
 
 def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
     """Load one chunk exactly once, even if called repeatedly; yield the error, as text, if its target cannot take it.
 
     Other chunks continue. A collision is raised: the shards must be asked which one has the row.
     """
-    load_batch = LoadBatch.from_json(item)
+    load_batch = codec.loads(LoadBatch, item)
     try:
         _repeated(job, load_batch, _load_once)
     except Collision:
@@ -240,7 +217,7 @@ def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
 
 def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
     """Remove the rows of a loaded chunk from the target, exactly once; yields nothing."""
-    _repeated(job, LoadBatch.from_json(item), _unload_once)
+    _repeated(job, codec.loads(LoadBatch, item), _unload_once)
     return ()
 
 
@@ -374,8 +351,3 @@ def _write(
     note(connection, job.row_error_table, job.task, own.key, diverted)
     record(connection, job.deferred_table, job.task, load_batch.target, own.key, left)
     return loaded
-
-
-def in_order(batches: Iterable[LoadBatch]) -> Iterator[LoadBatch]:
-    """Order chunks by number, then shard: then neighbours go to different tables if there are several."""
-    yield from sorted(batches, key=lambda load_batch: (load_batch.number, load_batch.shard))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from unshard.adapters.spark import map_items
+from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard
 from unshard.core.rows.rowerrors import Clash
@@ -90,7 +91,7 @@ def _reread(work: Work, state: ShardState, job: LoadJob) -> None:
 
 def _batches(work: Work, state: ShardState, wanted: ChunkState) -> list[str]:
     chunks = [chunk for chunk in work.meta.chunks.of(state.shard.source) if chunk.shard == state.shard]
-    return [LoadBatch.of(chunk, state.structure).to_json() for chunk in chunks if chunk.state is wanted]
+    return [codec.dumps(LoadBatch.of(chunk, state.structure)) for chunk in chunks if chunk.state is wanted]
 
 
 def _run(work: Work, function: "partial[Iterable[str]]", items: list[str], threads: int) -> None:

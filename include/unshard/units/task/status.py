@@ -217,7 +217,8 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
         last_event=datetime.fromtimestamp(checkpoint.last_time, UTC) if checkpoint and checkpoint.last_time else None,
     )
     is_loading = state.phase.order < Phase.LOADED.order
-    return _Known(found, meta.missing.of(source), state.added_at.timestamp() if is_loading else None)
+    waiting = replace(meta.missing.of(source), held=held.oldest)
+    return _Known(found, waiting, state.added_at.timestamp() if is_loading else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from unshard.adapters.meta import MetaReader
 from unshard.adapters.meta.activeworkers import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
+from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.online import Role as Shown
 from unshard.core.ddl.parsed import Ddl, Role
@@ -303,7 +304,7 @@ def _check_alike(work: Work, new: Sequence[_Newcomer], shards: Sequence[ShardSta
 def _load(work: Work, source: str, each: _Newcomer, digest: str) -> None:
     state = next(s for s in work.meta.structures.shards(source) if s.shard == each.shard)
     dump_again(work, state)
-    batches = [LoadBatch.of(chunk, digest).to_json() for chunk in _chunks(work, each.shard)]
+    batches = [codec.dumps(LoadBatch.of(chunk, digest)) for chunk in _chunks(work, each.shard)]
     try:
         for _ in map_items(work.bulk_spark(), partial(load_one_batch, job_of(work, source)), batches, 1):
             pass
