@@ -350,7 +350,7 @@ class JoinedWorld:
 
     def follow(self) -> bool:
         try:
-            moved = joining.follow(self.meta, self, replace(self.rules, reload=self._reload))
+            moved = joining.follow_each(self.meta, self, replace(self.rules, reload=self._reload)).raised()
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True

@@ -1,7 +1,7 @@
 """Follow the join of the shards: the coordinator of `shard-mode: optimistic`. Runs in the driver.
 
-`follow` is level-triggered, as `units.ddl.coordinate` is: it reads the state, core.join.planning says what is due, and
-it does that, until nothing is due. Any process may call it at any time.
+`follow_each` is level-triggered, as `units.ddl.coordinate` is: it reads the state, core.join.planning says what is due,
+and it does that, until nothing is due. Any process may call it at any time.
 
 A change of the target is an intent with all its statements, the statements, and the completion, which resolves the DDLs
 of the shards. Before the intent every statement is tried on an empty table.
@@ -122,14 +122,6 @@ class JoinRules:
     """Reads columns of a shard again; raises ReloadError if an operator must do something before."""
     time_zone: str = "+00:00"
     """The task's: the target converts times in it."""
-
-
-def follow(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> bool:
-    """Do everything that is due for all targets; return whether anything changed.
-
-    The first error of a target is raised when the others are done.
-    """
-    return follow_each(meta, executor, rules).raised()
 
 
 @dataclass(frozen=True, slots=True)
