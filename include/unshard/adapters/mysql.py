@@ -38,7 +38,7 @@ from unshard.adapters.pymysqlprivate import (
 from unshard.core.model import Server, TableId, Tls, Verify
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names
-from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.quoting import qualified
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.config import CertificateInvalid
@@ -126,28 +126,6 @@ def _memory_file(text: str) -> Iterator[str]:
 
 
 # --- connections ---
-
-__all__ = [
-    "REFUSALS",
-    "assume_session",
-    "begin",
-    "coded",
-    "coded_errors",
-    "commit",
-    "connect",
-    "connect_raw",
-    "create_as_shown",
-    "errno_of",
-    "identifier",
-    "plain_mode",
-    "prepare",
-    "query",
-    "raw_results",
-    "rollback",
-    "stream",
-    "table_name",
-    "uncheck_foreign_keys",
-]
 
 C = TypeVar("C", bound="ServerConnection")
 Row = tuple[Any, ...]

@@ -23,11 +23,12 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.mysql import identifier, query, table_name
+from unshard.adapters.mysql import query, table_name
 from unshard.binlog.values import float_text
 from unshard.core.model import Column, Index, Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
+from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.constraintnames import CHECK, FOREIGN, ConstraintsThere, checks_of
 from unshard.core.structures.createtext import normal_create, normal_with_names

@@ -13,11 +13,12 @@ from typing import Any
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.mysql import Row, Spelled, identifier, query, table_name
+from unshard.adapters.mysql import Row, Spelled, query, table_name
 from unshard.core.full.chunks import key_index, walked_columns
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import expression
+from unshard.core.sql.quoting import identifier
 from unshard.core.validate.checksum import checksum
 from unshard.errors.source import StatementRefused
 

@@ -52,6 +52,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
 from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
+from unshard.core.sql.quoting import identifier
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
 
@@ -183,8 +184,8 @@ class MetaDatabase(TaskReader):
             return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
             with self._alone(connection):
-                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
-                connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
+                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {identifier(self.schema)}"))
+                connection.execute(text(f"USE {identifier(self.schema)}"))
                 connection.execute(text(create_table(tables.migration)))
                 self._apply(connection)
 

@@ -91,6 +91,7 @@ from unshard.core.model import TableId
 from unshard.core.rows.compaction import Collisions, RowStepKind
 from unshard.core.rows.rowerrors import Found
 from unshard.core.sql.literals import literal, stored
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import own_columns, unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
@@ -329,9 +330,7 @@ class StepSession:
         """Run the UPDATE; return whether there was such a row."""
         where, is_blank = self._condition(step), step.blank[0]
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
-            values = [
-                f"{mysql.identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT
-            ]
+            values = [f"{identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT]
             statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
             answer = run_statement(self._connection, statement)
             if answer.warning_count and (found := self._unexpected_warnings(step)):
@@ -389,7 +388,7 @@ class StepSession:
             if key.on_delete == "CASCADE":
                 statement = f"DELETE FROM {child} WHERE {where}"  # noqa: S608
             elif key.on_delete == "SET NULL":
-                nulls = ", ".join(f"{mysql.identifier(name)} = NULL" for name in key.columns)
+                nulls = ", ".join(f"{identifier(name)} = NULL" for name in key.columns)
                 statement = f"UPDATE {child} SET {nulls} WHERE {where}"  # noqa: S608
             else:
                 continue
@@ -460,7 +459,7 @@ class StepSession:
         for column, text in values_of(step):
             if is_blankable(column) and text == b"":
                 continue
-            value = f"{mysql.identifier(column.name)} = {literal(column, value_of(text))}"
+            value = f"{identifier(column.name)} = {literal(column, value_of(text))}"
             try:
                 statement = f"UPDATE {mysql.table_name(step.table)} SET {value} WHERE {where}"  # noqa: S608
                 if run_statement(self._connection, statement).warning_count:

@@ -19,6 +19,7 @@ from unshard.adapters.target.session import Writer, kept_session
 from unshard.adapters.target.targetrows import Mode
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets
+from unshard.core.sql.quoting import identifier
 from unshard.errors.rules import RowFilterFailed
 from unshard.errors.source import StatementRefused
 
@@ -83,7 +84,7 @@ class ExpressionEvaluator:
         return number
 
     def _rows(self, connection: Connection, rule: str, expression: str, number: str) -> list[int]:
-        sql = f"SELECT {mysql.identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
+        sql = f"SELECT {identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
         try:
             return [row for (row,) in mysql.query(connection, sql)]
         except StatementRefused as error:
@@ -92,7 +93,7 @@ class ExpressionEvaluator:
 
 def check_expression(connection: Connection, rule: str, expression: str, structure: TableSchema) -> None:
     """Raise RowFilterFailed for an expression that the server cannot parse, or that uses an unknown column."""
-    columns = ", ".join(f"NULL AS {mysql.identifier(column.name)}" for column in structure.written)
+    columns = ", ".join(f"NULL AS {identifier(column.name)}" for column in structure.written)
     sql = f"SELECT 1 FROM (SELECT {columns}) AS shard WHERE ({expression}) LIMIT 0"  # noqa: S608
     try:
         mysql.query(connection, sql)
@@ -111,4 +112,4 @@ def _in_utf8(column: Column, values: pa.Array) -> pa.Array:
 
 def _definition(column: Column) -> str:
     charset = f" CHARACTER SET {column.charset} COLLATE {column.collation}" if column.charset else ""
-    return f"{mysql.identifier(column.name)} {column.column_type}{charset} {'' if column.nullable else 'NOT '}NULL"
+    return f"{identifier(column.name)} {column.column_type}{charset} {'' if column.nullable else 'NOT '}NULL"

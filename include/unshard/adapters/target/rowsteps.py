@@ -13,6 +13,7 @@ from unshard.adapters.target.rendering import ABSENT, unescaped
 from unshard.adapters.target.targetrows import Destination, key_of, shown
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, RowStepKind
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
@@ -142,7 +143,7 @@ class References:
         """Return the first of these values that no row of a table has."""
         if not wanted:
             return None
-        names, parent = ", ".join(mysql.identifier(column.name) for column in columns), mysql.table_name(table)
+        names, parent = ", ".join(identifier(column.name) for column in columns), mysql.table_name(table)
         locking = " FOR UPDATE" if locks else ""
         sql = f"SELECT COUNT(DISTINCT {names}) FROM {parent} WHERE {any_of(columns, wanted)}{locking}"  # noqa: S608
         ((count,),) = mysql.query(self._connection, sql)
@@ -156,7 +157,7 @@ class References:
     def referencing(self, step: RowStep) -> RowReferenced | None:
         """Return the error for the first row that rows of another table reference."""
         for key in self.to(step):
-            columns, parents = (", ".join(map(mysql.identifier, names)) for names in (key.columns, key.parent_columns))
+            columns, parents = (", ".join(map(identifier, names)) for names in (key.columns, key.parent_columns))
             for values in step.keys:
                 # The inner SELECT lets MySQL read a table that references itself.
                 condition = (

@@ -42,6 +42,7 @@ from unshard.adapters.target.targetrows import Destination, LineForm, Loaded, Mo
 from unshard.core.model import Column, TableId
 from unshard.core.sql.jsonnumbers import MAYBE, exact_numbers
 from unshard.core.sql.literals import stored
+from unshard.core.sql.quoting import identifier
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import JsonNumberLost, StatementRefused, ValueNotCanonical
 
@@ -193,7 +194,7 @@ def _insert_once(
 def _statement(
     connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray, verb: str
 ) -> bytes:
-    names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
+    names = ", ".join(identifier(column.name) for column in destination.columns)
     head = f"{verb} INTO {mysql.table_name(destination.table)} ({names}) VALUES ".encode()
     text = text_of(rows)
     if len(head) + len(text) > connection.packet_bytes:
@@ -239,7 +240,7 @@ def insert_rows(connection: Connection, destination: Destination, rows: pa.Binar
 
 def bulk_statement(destination: Destination, mode: Mode) -> str:
     """Return the statement that writes one row of a destination."""
-    names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
+    names = ", ".join(identifier(column.name) for column in destination.columns)
     marks = ", ".join("?" * len(destination.columns))
     return f"{VERBS[mode]} INTO {mysql.table_name(destination.table)} ({names}) VALUES ({marks})"
 
@@ -419,7 +420,7 @@ def load_statement(destination: Destination, mode: Mode) -> str:
     """Return the LOAD DATA statement for lines of that destination."""
     targets, sets = [], []
     for number, column in enumerate(destination.columns):
-        name = mysql.identifier(column.name)
+        name = identifier(column.name)
         if column.data_type in NOT_CONVERTED_BY_LOAD:
             targets.append(f"@v{number}")
             sets.append(f"{name} = CONVERT(@v{number} USING utf8mb4)")

@@ -18,6 +18,7 @@ from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode,
 from unshard.core.model import Column, Shard
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import UniqueKey, alike, conditions
 from unshard.errors.rows import Collision
 
@@ -219,7 +220,7 @@ def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> s
 def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: Collisions) -> None:
     state = CollisionState.IGNORED if policy is Collisions.IGNORE else CollisionState.REPLACED
     sql = (
-        f"INSERT INTO {mysql.identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
+        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
         " key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema, owner_table, found,"
         " `window`, state, times, others, first_at, last_at) VALUES"
         f" ({', '.join(['%s'] * 15)}, 1, %s, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE"

@@ -29,6 +29,7 @@ from unshard.core.checks.items import (
 from unshard.core.model import TRANSACTIONAL, Server, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import Mapped, PartitionId, overlaps
 from unshard.core.sql.literals import INTEGERS, is_known
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
@@ -349,7 +350,7 @@ def lacking(
 ) -> list[UnshardError]:
     """Return the error that names the privileges that the account lacks on that scope."""
     missing = grants.missing(known, privileges, schema)
-    scope = "*.*" if schema == "*" else f"{mysql.identifier(schema)}.*"
+    scope = "*.*" if schema == "*" else f"{identifier(schema)}.*"
     return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
 
 
