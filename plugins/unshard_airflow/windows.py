@@ -15,7 +15,7 @@ from unshard.core.shown import as_json
 from unshard_airflow.differences import DIFFERENCES, raise_transient
 from unshard_airflow.follow import LEFT, PROGRESS
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import WindowOperator, only_run, opened
+from unshard_airflow.operators import TaskOperator, WindowOperator, only_run, opened
 from unshard_airflow.outages import ToldOnce
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TargetsFollow(ToldOnce, BaseOperator):
         return "every target follows its shards, or a lock or a difference shows why it does not"
 
 
-class StartLock(BaseOperator):
+class StartLock(TaskOperator):
     """Starts the DAG run of one lock. There is only one such run, however often it is requested.
 
     If that run has failed and the lock can be executed now, one further run executes it.
@@ -99,9 +99,8 @@ class StartLock(BaseOperator):
     template_fields: Sequence[str] = ("lock",)
     operator_extra_links = (LockRunLink(),)
 
-    def __init__(self, *, task_file: str, dag_of_locks: str, lock: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, dag_of_locks: str, lock: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.task_file = task_file
         self.dag_of_locks = dag_of_locks
         self.lock = lock
 
