@@ -68,7 +68,6 @@ class LiveDump:
         self._has_more = True
 
     def arrived(self) -> Iterator[Run]:
-        """Yield the events that need no wait."""
         self._has_more = True
         for run in self._runs:
             if not len(run):

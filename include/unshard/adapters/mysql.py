@@ -395,7 +395,6 @@ def _set_variable(connection: Connection, name: str, value: str) -> None:
 
 
 def _typed(value: str) -> int | float | str:
-    """Return a number as a number, because the server refuses '10' for an integer variable."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d+\.\d+", value) else value

@@ -264,7 +264,6 @@ def server_dialect(connection: Connection) -> Dialect:
 
 @contextlib.contextmanager
 def _reading(connection: Connection) -> Iterator[Reader]:
-    """Set up the session for reading, and restore it afterwards."""
     no_case = ignores_case(connection)
     with _as_bytes(connection):
         yield Reader(connection, server_dialect(connection), no_case)
@@ -309,7 +308,6 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
 
 
 def _is_foreign(reader: Reader) -> bool:
-    """Whether the server describes columns differently from MariaDB."""
     return not reader.dialect.mariadb
 
 
@@ -421,7 +419,6 @@ def read_constraints(connection: Connection, table: TableId) -> ConstraintsThere
 
 
 def _unique_kinds(connection: Connection) -> Collection[str]:
-    """Return the kinds of constraints whose names are unique in a schema."""
     if "TiDB" in connection.get_server_info():
         return ()
     return (FOREIGN,) if server_dialect(connection).mariadb else (CHECK, FOREIGN)
@@ -483,7 +480,6 @@ class PresentStructures:
         self._known: dict[TableId, tuple[str, TableSchema]] = {}
 
     def read(self, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
-        """Return the structures of those tables that exist."""
         texts: dict[TableId, str] = {}
         wanted = sorted(set(tables))
         with self._kept.lent(lambda lent: texts.update((table, _shown(lent, table)) for table in wanted)) as connection:
@@ -520,6 +516,5 @@ def _shown(connection: Connection, table: TableId) -> str:
 
 
 def _without_number(text: str) -> str:
-    """Remove the next AUTO_INCREMENT value."""
     columns, options, rest = text.rpartition(OPTIONS)
     return columns + options + NEXT_NUMBER.sub("", rest, count=1)

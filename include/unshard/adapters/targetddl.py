@@ -96,15 +96,12 @@ class TargetTypes(NamedTuple):
     """How a server handles types and character sets whose meaning depends on the server."""
 
     has_json: bool
-    """Whether JSON is a separate type."""
     national: str
-    """The character set of NATIONAL types."""
     collations: frozenset[str]
     """All collations that it knows, with the names that `canonical` returns."""
     defaults: frozenset[str]
     """Collations that are the default of their character set."""
     utf8: str
-    """The character set that `utf8` names."""
 
 
 class TriedTable(NamedTuple):
@@ -364,7 +361,6 @@ def trial_table(schema: str) -> TableId:
 
 @contextlib.contextmanager
 def _trial_table(connection: Connection, schema: str) -> Iterator[TableId]:
-    """Return a unique table name; the table is dropped after the block."""
     table = trial_table(schema)
     try:
         yield table

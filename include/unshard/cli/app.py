@@ -111,8 +111,6 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 class _Form(logging.Formatter):
-    """Lines of the log for a terminal."""
-
     def format(self, record: logging.LogRecord) -> str:
         return on_terminal(super().format(record))
 

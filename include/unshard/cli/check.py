@@ -45,14 +45,12 @@ def check(options: Namespace, console: Console) -> Answer:
 
 
 def _lines(items: Sequence[Item], width: int | None) -> list[str]:
-    """Return the table, with the remedy below each problem."""
     rows = [(item.severity.upper(), item.place, item.name, item.told) for item in items]
     after = [f"         -> {item.remedy}" if item.remedy else "" for item in items]
     return [*table(("RESULT", "PLACE", "CHECK", "FOUND"), rows, width, after), ""] if items else []
 
 
 def _passed(counts: Counter[Severity], console: Console) -> list[str]:
-    """Return one line for all checks without a problem."""
     if console.verbose or not counts[Severity.OK]:
         return []
     return [f"{amount(counts[Severity.OK])} checks are OK; `-v` lists them"]

@@ -33,7 +33,6 @@ class Command:
     arguments: tuple[Argument, ...]
     module: str
     exits: str
-    """Meaning of its exit codes."""
 
     @property
     def run(self) -> "Callable[[Namespace, Console], Answer]":

@@ -50,7 +50,6 @@ class Console:
 
     @property
     def err(self) -> TextIO:
-        """Stream of warnings and errors."""
         return self.given_err or sys.stderr
 
     @property
@@ -64,7 +63,6 @@ class Console:
         return shutil.get_terminal_size().columns if self.is_terminal else None
 
     def note(self, text: str) -> None:
-        """Print a line about the progress."""
         if not self.as_json:
             _line(text, self.out)
 

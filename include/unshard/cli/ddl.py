@@ -63,7 +63,6 @@ def _steps(work: Work, options: Namespace) -> tuple[Step, ...]:
 
 
 def _require_usage(options: Namespace) -> None:
-    """Raise UsageWrong if options contradict each other."""
     places = [bool(options.at), bool(options.gtid), options.current, options.number is not None]
     action, wrong = options.action, ""
     if action == "list":

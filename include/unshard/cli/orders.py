@@ -97,7 +97,6 @@ def _told(view: LockView) -> str:
 
 
 def _retry_locks(options: Namespace, console: Console) -> Answer:
-    """Try every DDL again that the target has refused."""
     task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
@@ -115,7 +114,6 @@ def _retry_locks(options: Namespace, console: Console) -> Answer:
 
 
 def _retry_targets(options: Namespace, console: Console) -> Answer:
-    """Continue suspended targets."""
     task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         stops = [s for s in work.meta.suspended_targets.all() if not options.table or str(s.target) in options.table]

@@ -52,7 +52,6 @@ class Errors:
         self._printed: set[str] = set()
 
     def retried(self, trouble: Trouble) -> str:
-        """Return the warning before another try."""
         return f"{trouble.place}: {self._text(trouble, 'came again')}, trying again"
 
     def given_up(self, trouble: Trouble) -> str:
@@ -60,7 +59,6 @@ class Errors:
         return f"{trouble.place}: {self._text(trouble, 'came again')}, not tried any more"
 
     def final(self, trouble: Trouble) -> str:
-        """Return the line at the end of the run."""
         return f"error: {trouble.place}: {self._text(trouble, 'see its message above')}"
 
     def _text(self, trouble: Trouble, reference: str) -> str:
@@ -200,7 +198,6 @@ def _opened(task: Task, console: Console) -> AbstractContextManager[Work]:
 
 
 def _seconds(options: Namespace) -> float:
-    """Return the seconds of `--for`."""
     found = inf if options.time is None else seconds_in(options.time)
     if not found:
         raise UsageWrong(f"--for: {options.time} is not a time like 10m", "unshard run")

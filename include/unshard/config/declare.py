@@ -51,7 +51,6 @@ class Findings:
             self.errors.append(error)
 
     def refuse(self, first: int = 0) -> None:
-        """Raise the errors from number `first` on, if there are any."""
         if found := self.errors[first:]:
             del self.errors[first:]
             raise found[0] if len(found) == 1 else SeveralErrors(tuple(found))
@@ -70,11 +69,9 @@ class FilePlace:
         return f"{self.file}:{self.line} {self.path}".rstrip()
 
     def at(self, key: str, line: int) -> "FilePlace":
-        """Return the place of a key below this one."""
         return FilePlace(self.file, line, f"{self.path}.{key}" if self.path else key, self.findings)
 
     def item(self, number: int, line: int) -> "FilePlace":
-        """Return the place of one item of a list."""
         return FilePlace(self.file, line, f"{self.path}[{number}]", self.findings)
 
     def warn(self, text: str, *, is_password: bool = False) -> None:
@@ -93,7 +90,6 @@ class ValueKind:
     name: str
     read: Callable[[Node, FilePlace], Any]
     block: "Block | None" = None
-    """The keys of a nested mapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +178,6 @@ class Values:
     place: FilePlace
     values: Mapping[str, Any]
     places: Mapping[str, FilePlace]
-    """Places of the keys that are in the file."""
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]

@@ -145,7 +145,6 @@ def _split(line: str, place: FilePlace) -> list[str]:
 
 
 def _exact(name: str) -> str:
-    """Return the pattern that matches this name only."""
     return f"~^{re.escape(name)}$"
 
 

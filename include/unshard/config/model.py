@@ -90,7 +90,6 @@ class Task:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Ids of the sources, in the order of the file."""
         return tuple(instance.source.id for instance in self.instances)
 
     @property
@@ -103,7 +102,6 @@ class Task:
 
     @property
     def storage(self) -> str:
-        """Storage of this task's files: absolute path or URI."""
         return f"{self.options.storage_path.rstrip('/')}/{self.plain_name}"
 
     @property
@@ -120,7 +118,6 @@ class Task:
         return Feeds(routings, self.shard_mode is not ShardMode.NONE, removes_rows)
 
     def instance(self, source: str) -> Instance:
-        """Return the settings of one source."""
         for instance in self.instances:
             if instance.source.id == source:
                 return instance

@@ -367,7 +367,6 @@ def _dump(mode: TaskMode, instance: Values, settings: Values, arguments: ExtraAr
 
 
 def _where(mode: TaskMode, settings: Values, arguments: ExtraArguments) -> tuple[str, str]:
-    """Return the condition and its place."""
     condition, place = settings["where"], settings.place_of("where")
     if arguments.where is not None:
         place = arguments.place
@@ -394,7 +393,6 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library, 
     case_sensitive = source.case_sensitive or task["case-sensitive"]
 
     def named(reference: str, rule: Callable[[str, Values, bool], T]) -> tuple[T, ...]:
-        """Return the rules that the instance names."""
         place = instance.place_of(reference)
         names = _once(instance[reference], place)
         return tuple(rule(name, library[reference].take(name, place), case_sensitive) for name in names)

@@ -173,7 +173,6 @@ class Source:
     path: Path
     case_sensitive: bool = False
     filters: tuple[EventRule, ...] = ()
-    """Rules for every task."""
 
 
 SERVER = Block(

@@ -66,9 +66,7 @@ class PrimaryKey(StrEnum):
     """Storage of the rows of a target table that unshard creates on TiDB."""
 
     DEFAULT = ""
-    """The server's default."""
     CLUSTERED = "clustered"
-    """By the primary key, which no later DDL can change."""
     NONCLUSTERED = "nonclustered"
     """By a hidden row id."""
 

@@ -52,7 +52,6 @@ class UnshardError(Exception):
             cls.transient = transient
 
     def __new__(cls, *args: Any, **_: Any) -> Self:
-        """Make the class and its bases dataclasses, if they are not yet."""
         cls.make()
         return super().__new__(cls, *args)
 

@@ -254,7 +254,6 @@ class Choices:
 
     unlock: bool
     skip: tuple[Shard, ...]
-    """The shards for which the statement may be skipped."""
     skip_all: bool
     ready: tuple[tuple[str, Mapping[str, str]], ...] = ()
     """Replacements with their statements: what they mean, and the fields of the form."""

@@ -171,7 +171,6 @@ def _issued(action: str, details: Mapping[str, object]) -> Callable[[str, str, s
 
 
 def _check(work: Work, place: StatementPlace) -> None:
-    """Raise if a window has passed the place, or was begun with it."""
     checkpoint, begun = work.meta.checkpoints.get(place.source), work.meta.windows.open(place.source)
     assert checkpoint is not None
     if place.is_before(checkpoint.location, checkpoint.gtid):

@@ -137,7 +137,6 @@ class Work:
     """The session for dump, load and validation."""
     trial_tables: DdlTrialTables
     tables: PresentStructures
-    """Reader of the present structures of target tables."""
     writer: Callable[[], Writer]
     """Writer of rows into the target; the first call tests the write path."""
     limits: Limits = LIMITS
@@ -155,14 +154,12 @@ class Work:
         return self.target_schemas({target})[target]
 
     def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
-        """Read the present structures of several target tables at once."""
         found = self.present(targets)
         for target in targets - found.keys():
             raise NoTargetTable(str(target))
         return found
 
     def present(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
-        """Read the present structures of those target tables that exist."""
         return self.tables.read(targets) if targets else {}
 
 
@@ -237,7 +234,6 @@ def _recorded_writer(target: Server, meta: Meta) -> Writer:
 
 
 def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
-    """Return the location of the relay's segments."""
     return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 

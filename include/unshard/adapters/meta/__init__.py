@@ -75,11 +75,9 @@ class MetaReader:
         return Joins(self._database)
 
     def refuse_other_version(self) -> None:
-        """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
         self._database.refuse_other_version()
 
     def version(self) -> int:
-        """Return the number of the last migration that was applied to the tables."""
         return self._database.version()
 
     def close(self) -> None:
@@ -98,11 +96,9 @@ class Meta(MetaReader):
         self.removal = Removal(self._database)
 
     def is_current(self) -> bool:
-        """Whether the meta tables exist and have this version."""
         return self._database.is_current()
 
     def migrate(self) -> None:
-        """Create or update the meta tables; idempotent, and safe in several processes at once."""
         self._database.migrate()
 
     def close(self) -> None:

@@ -220,7 +220,6 @@ class StatementCommands(Records):
     """Rows of `statement_command`."""
 
     def waiting(self, source: str) -> tuple[StatementCommand, ...]:
-        """Return the commands of a source that no window has used."""
         return _waiting(self._db, source)
 
     def all(self) -> tuple[CommandRecord, ...]:

@@ -70,8 +70,6 @@ UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The attributes of a connection that `mysql.coded` uses in messages."""
-
     user: str
     host: str
     port: int
@@ -92,7 +90,6 @@ class MetaDatabase(TaskReader):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[TaskWriter]:
-        """Return a connection for SELECTs outside a transaction."""
         with self._coded(), self._own_engine().connect() as connection:
             yield TaskWriter(connection, self.task)
 
@@ -118,7 +115,6 @@ class MetaDatabase(TaskReader):
             yield db
 
     def close(self) -> None:
-        """Close the pooled connections; the next use opens new ones."""
         self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
@@ -141,7 +137,6 @@ class MetaDatabase(TaskReader):
             raise MetaTooOld(self.schema, found, known)
 
     def version(self) -> int:
-        """Return the number of the last migration; raises MetaTooNew."""
         with self.reading() as db:
             return self._version(db.connection)
 
@@ -269,12 +264,10 @@ class PooledConnection(mysql.ServerConnection):
         return int(super().query(sql, unbuffered))
 
     def commit(self) -> None:
-        """Commit the transaction, if one is open."""
         if self._is_in_transaction():
             super().commit()
 
     def rollback(self) -> None:
-        """Roll the transaction back, if one is open."""
         if self._is_in_transaction():
             super().rollback()
 
@@ -283,7 +276,6 @@ class PooledConnection(mysql.ServerConnection):
 
 
 def _connect(server: Server, **options: Any) -> PooledConnection:
-    """Connect; set the task's session variables, then ours."""
     connection = mysql.driver_connection(server, PooledConnection, autocommit=True, **options)
     connection.server, connection.where = server, WHERE
     mysql.prepare(connection, server, OWN_SESSION)

@@ -72,7 +72,6 @@ class Joins(Records):
     def __init__(self, database: MetaDatabase) -> None:
         super().__init__(database)
         self._structures = Structures(database)
-        """Keeps the structures that were read."""
 
     def all(self) -> tuple[JoinedTarget, ...]:
         with self._db.snapshot() as db:
@@ -99,7 +98,6 @@ class Joins(Records):
         return frozenset(map(target_of, rows))
 
     def get(self, target: TableId) -> JoinedTarget | None:
-        """Return a target with its group; None if it has not joined."""
         with self._db.snapshot() as db:
             row = db.row(TARGET, **target_columns(target))
             return self._joined(db, row) if row else None
@@ -212,7 +210,6 @@ class Joins(Records):
         ]
 
     def begin(self, joined: JoinedTarget) -> None:
-        """Store the group of a new target, unless it has one."""
         target, group = joined.target, joined.group
         row = {
             **target_columns(target),

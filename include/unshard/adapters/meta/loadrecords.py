@@ -39,7 +39,6 @@ class Chunks(Records):
     """Rows of `load_chunk`; their state only moves forward."""
 
     def of(self, source: str) -> tuple[Chunk, ...]:
-        """Return the chunks of a source in the order of shards and numbers."""
         return _chunks(self._db, source)
 
     def progress(self, source: str) -> tuple[Progress, Progress]:
@@ -116,7 +115,6 @@ class Chunks(Records):
             db.put(LOAD_PROGRESS, {"chunk": chunk}, {"rows_written": rows}, again=most)
 
     def clear(self, source: str) -> None:
-        """Delete the chunks of a source, which is dumped again."""
         with self._db.transaction() as db:
             db.delete(LOAD_CHUNK, source=source)
 
@@ -161,7 +159,6 @@ class LateIndexes(Records):
     """Rows of `late_index`: indexes that are created after the load; they are recorded before they are dropped."""
 
     def all(self) -> dict[TableId, tuple[LateIndex, ...]]:
-        """Return the missing indexes by target table."""
         rows = self._db.select(LATE_INDEX)
         return {target_of(row): read_value(tuple[LateIndex, ...], row.indexes, "late_index") for row in rows}
 
@@ -220,7 +217,6 @@ def _recent(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, milli
 
 
 def _under_way(db: TaskReader, source: str) -> list[UnderWay]:
-    """Return the chunks that are dumped and partly written into the target."""
     same = and_(LOAD_PROGRESS.c.task == LOAD_CHUNK.c.task, LOAD_PROGRESS.c.chunk == LOAD_CHUNK.c.id)
     query = select(WEIGHT, LOAD_CHUNK.c.row_count, LOAD_PROGRESS.c.rows_written).join(LOAD_PROGRESS, same)
     found = db.fetch(query.where(db.mine(LOAD_CHUNK, source=source, state=ChunkState.DUMPED)))
@@ -228,7 +224,6 @@ def _under_way(db: TaskReader, source: str) -> list[UnderWay]:
 
 
 def _parts(chunk: Chunk, files: Sequence[DumpedFile]) -> list[Chunk]:
-    """Return the chunk as one dumped chunk for each of its files."""
     weight = max(1, chunk.weight // len(files))
     return [
         replace(chunk, state=ChunkState.DUMPED, path=file.path, rows=file.rows, bytes=file.bytes, weight=weight)

@@ -99,7 +99,6 @@ class Locks(Records):
         return (*sorted(map(_lock, newest), key=lambda lock: lock.seen_at), *self.open())
 
     def get(self, lock: str) -> DdlLock:
-        """Return one lock; raises UnknownLock."""
         found = self._select(LOCK.c.lock_id == lock)
         if not found:
             raise UnknownLock(self._db.task, lock)
@@ -136,7 +135,6 @@ class Locks(Records):
         return tuple(found[::-1])
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
-        """Return the operator commands about one lock or about all, or the newest ones, oldest first."""
         return actions(self._db, lock, newest)
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:

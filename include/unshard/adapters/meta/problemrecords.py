@@ -105,7 +105,6 @@ class Collisions(Records):
         return tuple(map(_collision, rows))
 
     def stop_at(self, clash: Clash, found: Found, window: int = 0) -> None:
-        """Record a collision that stops a load or a window."""
         again = {
             "state": CollisionState.OPEN,
             "found": found,
@@ -149,7 +148,6 @@ class RowErrorRecords(Records):
     """Rows of `row_error`: quarantined rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
-        """Return the newest ones, open ones first."""
         return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
@@ -158,7 +156,6 @@ class RowErrorRecords(Records):
         return self._db.count(ROW_ERROR, sections, source=source, state=RowErrorState.OPEN)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of open rows by the name of the target."""
         return _counts(self._db, ROW_ERROR, state=RowErrorState.OPEN)
 
 
@@ -166,12 +163,10 @@ class DeferredRows(Records):
     """Rows of `deferred_row`: rows that their targets do not have yet."""
 
     def targets(self, source: str) -> frozenset[TableId]:
-        """Return the targets that wait for rows of a source."""
         query = select(*target_name(DEFERRED_ROW)).where(self._db.mine(DEFERRED_ROW, source=source)).distinct()
         return frozenset(map(target_of, self._db.fetch(query)))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of deferred rows by the name of the target."""
         return _counts(self._db, DEFERRED_ROW)
 
     def missing(self, source: str) -> Missing | None:
@@ -190,7 +185,6 @@ class DeletedShards(Records):
     """Rows of `deleted_shard`: statements after which the rows of a shard were deleted from a merged target."""
 
     def newest(self, number: int = SHOWN) -> tuple[DeletedShard, ...]:
-        """Return the newest statements, newest first."""
         order = DELETED_SHARD.c.deleted_at.desc(), *DELETED_SHARD.primary_key.columns
         return tuple(
             DeletedShard(

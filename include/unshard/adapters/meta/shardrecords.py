@@ -129,7 +129,6 @@ class Structures(Records):
         return HeldTotals(shards, waiting, int(rows or 0), int(size or 0), since, oldest)
 
     def is_pending(self) -> bool:
-        """Whether any shard has a DDL that is not resolved."""
         return self._db.has(SHARD_DDL, state=EntryState.PENDING)
 
     def holds(self, source: str, before: int) -> bool:
@@ -179,13 +178,11 @@ class Structures(Records):
         self.record_all([StructureChange(shard, target, location, digest)])
 
     def record_all(self, changes: Iterable[StructureChange]) -> None:
-        """Record the structures of many shards in one transaction; idempotent."""
         with self._db.transaction() as db:
             for change in changes:
                 record_change(db, change, window=0)
 
     def uid_of(self, change: StructureChange) -> str:
-        """Return the permanent id of a shard that a window creates."""
         return _uid(change)
 
     def set_start(self, shard: Shard, start: Location) -> None:
@@ -194,12 +191,10 @@ class Structures(Records):
             db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
 
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
-        """Store findings about a shard; known structures stay."""
         with self._db.transaction() as db:
             write_findings(db, shard, findings)
 
     def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
-        """Store the structures of a shard with the target's names of columns."""
         with self._db.transaction() as db:
             write_names(db, before, after)
 

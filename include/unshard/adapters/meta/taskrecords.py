@@ -68,7 +68,6 @@ class PauseStates(Records):
         return True
 
     def resume(self, order: IssuedCommand) -> bool:
-        """Resume the task; return False if it is running."""
         with self._db.transaction() as db:
             changed = bool(db.delete(PAUSE))
             if changed:
@@ -103,7 +102,6 @@ class WritePaths(Records):
         return Writing(LoadData[row.load_data], row.processors, bool(row.bulk)) if row else None
 
     def record(self, writing: Writing) -> None:
-        """Replace the result of the last trial."""
         newer = {
             "load_data": writing.load_data.name,
             "processors": writing.processors,
@@ -138,7 +136,6 @@ class Removal(Records):
         return tuple(sorted({TableId(*row) for row in self._db.select(SHARD, only=target_name(SHARD))}))
 
     def count(self) -> int:
-        """Return how many rows the task has in all meta tables."""
         return sum(map(self._db.count, OF_TASKS))
 
     def remove(self, schemas: Iterable[str] = ()) -> int:

@@ -160,7 +160,6 @@ class Windows(Records):
     """Rows of `window` and `fence` and, at commit, of all tables that a window changes."""
 
     def sync_state(self, source: str) -> SyncState:
-        """Return the sync state of a source with its pending-work flags."""
         return _sync_state_of(self._db, source)
 
     def open(self, source: str) -> Plan | None:

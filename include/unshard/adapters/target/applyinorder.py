@@ -240,7 +240,6 @@ class StepSession:
         return write_rows(self._connection, self._writes(step, policy), ledger)
 
     def _upsert(self, step: RowStep) -> Applied:
-        """Write rows that may exist; rows that reference them stay."""
         self._check(False)
         keys = step.keys if step.new_key is None else [*step.keys, step.new_key]
         whole, _ = self._with_own_values(step)
@@ -327,7 +326,6 @@ class StepSession:
         return Applied()
 
     def _change(self, step: RowStep) -> bool:
-        """Run the UPDATE; return whether there was such a row."""
         where, is_blank = self._condition(step), step.blank[0]
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
             values = [f"{identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT]
@@ -398,7 +396,6 @@ class StepSession:
 
     @contextlib.contextmanager
     def _violations(self, step: RowStep) -> Iterator[None]:
-        """Convert the server's errors about foreign keys, and look for the row that they are about."""
         try:
             yield
         except (StatementRefused, RowRefused) as error:
@@ -606,7 +603,6 @@ def _apply_next(
 def _progress(
     connection: Connection, group: ConnectedTables, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
 ) -> ImageProgress | None:
-    """Return how much of the window is done; None if it is one transaction."""
     found = [fencesteps.progress_of(connection, fence) for fence in pending]
     known = [each for each in found if each is not None]
     if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
@@ -652,7 +648,6 @@ def _written(
 
 
 def _has_moved(connection: Connection, pending: Sequence[Fence], progress: ImageProgress | None) -> bool:
-    """Whether another transaction has written more of the window."""
     return any(
         is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
     )

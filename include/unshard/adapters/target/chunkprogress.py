@@ -40,7 +40,6 @@ class ChunkRow:
 
     @property
     def table(self) -> str:
-        """The quoted name of `load_chunk`."""
         return mysql.table_name(TableId(self.meta_schema, "load_chunk"))
 
 
@@ -85,7 +84,6 @@ class ReloadRow:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The values of `OURS`."""
         table = self.shard.table
         return self.task, self.shard.source, table.schema, table.name, names_digest(self.columns)
 

@@ -58,8 +58,6 @@ Values = tuple[bytes | None, ...]
 
 @dataclass(slots=True)
 class _Found:
-    """The rows whose values lines keep, and the number of rows that were removed for them."""
-
     key: Sequence[Column]
     own: Sequence[Column]
     taken: set[Key] = field(default_factory=set)
@@ -125,7 +123,6 @@ def _rows(connection: Connection, table: TableId, found: _Found, keys: Sequence[
 
 
 def _by_lines(connection: Connection, changes: Changes, found: _Found) -> list[dict[int, Values]]:
-    """Read and remove the changed rows of a table without a key."""
     values: list[dict[int, Values]] = []
     for each in changes.writes.lines:
         removals = each.origins.removals if each.origins is not None else ()

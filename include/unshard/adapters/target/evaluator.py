@@ -36,7 +36,6 @@ class ExpressionEvaluator:
         self._lent = contextlib.ExitStack()
 
     def close(self) -> None:
-        """Give the session back, if it has one."""
         self._lent.close()
         self._connection = None
 

@@ -46,12 +46,10 @@ class Pair:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """The values that find its fence."""
         return self.task, self.source, self.target.schema, self.target.name
 
     @property
     def places(self) -> tuple[str, str]:
-        """The schemas of the two copies."""
         return self.meta_schema, self.target.schema
 
 
@@ -174,7 +172,6 @@ def _differing_writes(
 
 
 def _fences(connection: Connection, meta_schema: str, task: str) -> list[tuple[str, str, str, int]] | None:
-    """Return the fences that have a write; None without a meta schema."""
     try:
         return mysql.query(connection, lastwrites.fences(meta_schema), (task,))
     except MISSING:

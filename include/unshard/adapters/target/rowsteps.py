@@ -49,7 +49,6 @@ class RowStep:
 
     @property
     def bytes(self) -> int:
-        """Approximate size of its values."""
         return sum(map(len, self.lines)) + sum(len(value) for key in self.keys for value in key)
 
     @property
@@ -57,7 +56,6 @@ class RowStep:
         return self.destination.table
 
     def without(self, row: int) -> "RowStep":
-        """Return the step without the row with this index."""
 
         def rest(values: Sequence[T]) -> list[T]:
             return [value for number, value in enumerate(values) if number != row]
@@ -76,7 +74,6 @@ class ConnectedTables:
     schemas: Mapping[TableId, TableSchema]
     collisions: Collisions
     deferred: frozenset[TableId] = frozenset()
-    """Tables that wait for deferred rows."""
     diverts: bool = False
     """Whether rows that a table cannot store go to `row_error` instead."""
 
@@ -140,7 +137,6 @@ class References:
         return None
 
     def _absent(self, table: TableId, columns: Sequence[Column], wanted: Sequence[Key], locks: bool) -> Key | None:
-        """Return the first of these values that no row of a table has."""
         if not wanted:
             return None
         names, parent = ", ".join(identifier(column.name) for column in columns), mysql.table_name(table)
@@ -171,7 +167,6 @@ class References:
         return None
 
     def has(self, table: TableId, columns: Sequence[Column], values: Key) -> bool:
-        """Whether a row of a table has these values."""
         sql = f"SELECT 1 FROM {mysql.table_name(table)} WHERE {any_of(columns, [values])} LIMIT 1"  # noqa: S608
         return bool(mysql.query(self._connection, sql))
 

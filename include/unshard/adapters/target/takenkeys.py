@@ -110,7 +110,6 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
 
 
 def _unfound(writes: Writes, loaded: Loaded) -> Clash:
-    """Return a collision of which only the server's message is known."""
     message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
     return Clash(writes.table, message, "", writes.lines[0].shards[0], others=max(0, loaded.skipped - 1))
 

@@ -186,7 +186,6 @@ def check(task: Task, connections: Connections = environment_connections) -> tup
 
 
 def _judged(task: Task, items: Iterable[Item]) -> tuple[Item, ...]:
-    """Mark the items that the task file ignores."""
     return ignoring(items, task.ignored_checks, codes(CERTAIN), codes(LIKELY))
 
 
@@ -221,7 +220,6 @@ def raise_if_failed(items: Sequence[Item]) -> None:
 
 
 def _shards(checked: Mapping[str, Checked]) -> Shards:
-    """Group the structures of all sources by target."""
     groups: dict[TableId, dict[Shard, TableSchema]] = {}
     for source, each in checked.items():
         for table, schema in (each.schemas or {}).items():
@@ -255,7 +253,6 @@ def _joined(target: TableId, shards: Mapping[Shard, TableSchema]) -> tuple[Item,
 
 
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:
-    """Compare the common settings of the servers."""
     servers = {source: each.values for source, each in checked.items() if each.values}
     named = {"target": target.values, **servers} if target.values else servers
 

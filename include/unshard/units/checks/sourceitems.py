@@ -248,7 +248,6 @@ class Checked:
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
     """The UTC offset of its time zone at some moments."""
     foreign_keys: tuple[ForeignKey, ...] = ()
-    """The foreign keys of its shards."""
 
 
 def check_source(

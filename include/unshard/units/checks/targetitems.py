@@ -248,7 +248,6 @@ class TriedStructure:
     """Whether the run may create the target table like this shard, the first of its source."""
 
     def problem(self, kind: type[UnshardError], *arguments: str, severity: Severity = Severity.WARNING) -> Item:
-        """Return the item of an error that begins with table and shard."""
         return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments), severity)
 
 

@@ -78,7 +78,6 @@ class _AskedKeys:
 
 
 def _dumped(task: Task, source: str) -> str:
-    """Return the condition on rows that are migrated."""
     return "TRUE" if task.task_mode.syncs else task.instance(source).dump.where or "TRUE"
 
 
@@ -218,11 +217,9 @@ def _are_apart(task: Task, shards: Group, present: TableSchema | None) -> bool:
 
 
 def _constants(task: Task, shards: Group) -> dict[Shard, dict[str, str]]:
-    """Return the values that routes extract, by lower-case column."""
     found = {shard: task.instance(shard.source).routing.reshaping(shard.table).extracted for shard in shards}
     return {shard: {each.column.lower(): each.value for each in extracted} for shard, extracted in found.items()}
 
 
 def _mapped(task: Task, shards: Group) -> set[str]:
-    """Return the columns that mappings change, in lower case."""
     return {m.column.lower() for s in shards for m in task.instance(s.source).routing.reshaping(s.table).mapped}

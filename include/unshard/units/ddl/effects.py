@@ -237,7 +237,6 @@ class DdlEffects:
         return target is not None and self._feeds.is_single(target) and self._lets_through(ddl, statement, table)
 
     def _removes_rows(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
-        """Whether a merged target loses the rows of the shard."""
         return self._feeds.removes_rows and self._lets_through(ddl, statement, table)
 
     def _lets_through(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
@@ -290,7 +289,6 @@ class DdlEffects:
         return Coordinated(table, change.routed, change.fingerprint + note, after)
 
     def _session_note(self, before: TableSchema, after: TableSchema, statement: Statement, table: TableId) -> str:
-        """Return what the session of the statement adds to its text."""
         other = elsewhere(statement)
         found: TableSchema | None = None
         with contextlib.suppress(*UNKNOWABLE):
@@ -315,7 +313,6 @@ class DdlEffects:
     def _made_by_keys(
         self, ddl: Ddl, statement: Statement, table: TableId, before: TableSchema, after: TableSchema
     ) -> tuple[Index, ...]:
-        """Return the indexes that the foreign keys of the statement create."""
         if not adds_keys(ddl, statement.sql_mode):
             return ()
         bare = retarget(for_target(ddl, statement.sql_mode, None), {})

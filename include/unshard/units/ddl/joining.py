@@ -129,11 +129,9 @@ class Followed:
     """The result for all targets: an error of one does not stop the others."""
 
     moved: bool = False
-    """Whether anything changed."""
     errors: Mapping[TableId, UnshardError] = field(default_factory=dict)
 
     def raised(self) -> bool:
-        """Return whether anything changed; raises the first error."""
         for error in self.errors.values():
             raise error
         return self.moved
@@ -221,8 +219,6 @@ def leave(meta: "Meta") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Follower:
-    """Follows the shards of one target."""
-
     meta: "Meta"
     executor: "OnTarget"
     rules: JoinRules
@@ -307,13 +303,11 @@ class _Follower:
         return self.meta.structures.get({state.structure for state in shards if state.structure}).values()
 
     def _lacks(self, structures: Iterable[TableSchema], present: TableSchema) -> frozenset[str]:
-        """Return the features that shards have and that the target's server leaves out."""
         asked = frozenset[str]().union(*(features(each.create_sql) for each in structures))
         asked -= features(present.create_sql)
         return self.executor.lacks(asked) if asked else frozenset()
 
     def _uncommitted(self, joined: JoinedTarget) -> frozenset[Shard]:
-        """Return the shards whose creating windows are not committed yet."""
         new = {shard: each.location for shard, each in joined.accepted.items() if not each.seq and each.location}
         checkpoints = {source: self.meta.checkpoints.get(source) for source in {shard.source for shard in new}}
         reached = {source: checkpoint.location for source, checkpoint in checkpoints.items() if checkpoint is not None}
@@ -496,7 +490,6 @@ class _Follower:
         return alter_parts(self.target, steps, after.names) if steps else ()
 
     def _execute(self, change: OpenChange, own: QueueEntry | None) -> bool:
-        """Execute the statements; return False if another process has ended the change."""
         for number, statement in enumerate(change.statements):
             present = replace(change, done=number)
             try:

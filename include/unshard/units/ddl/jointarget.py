@@ -34,7 +34,6 @@ class OnTarget:
         self._features: frozenset[str] | None = None
 
     def present(self, target: TableId) -> TableSchema | None:
-        """Return the structure of a target; None if the table does not exist."""
         with contextlib.closing(connect(self._server, "target")) as connection:
             return read_schemas(connection, [target]).get(target)
 

@@ -87,7 +87,6 @@ class OnlineDdl:
         self._routing, self._feeds, self._target_of = routing, feeds, routing.target_of
 
     def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> OnlineStep:
-        """Return the meaning of the statement; see the table above."""
         found = self._followed(statement, present, online_tables)
         return replace(
             found, apart=found.apart | {online_table.table for online_table in (*online_tables, *found.online_tables)}
@@ -322,7 +321,6 @@ def _has_changelog(online_tables: OnlineTables, real: TableId, table: TableId) -
 
 
 def _only_numbers(ddl: Ddl, statement: Statement) -> bool:
-    """Whether an ALTER TABLE only sets the next AUTO_INCREMENT value."""
     parts = parts_of(ddl, statement.sql_mode)
     return bool(parts) and all("rebase auto id" in part.event.names for part in parts)
 

@@ -59,8 +59,6 @@ def name_columns(structures: "Structures", source: str) -> None:
 
 
 class _Asked:
-    """Implements `core.ddl.reconcile.StructureAfter` for one shard."""
-
     def __init__(
         self,
         structures: "Structures",

@@ -62,14 +62,11 @@ class LockFacts:
     reason: str = ""
     """Why the effect of the DDL, or of one in conflict with it, is unknown."""
     outcome: Outcome | None = None
-    """How it was resolved."""
     verdict: OperatorDecision = OperatorDecision.NONE
     statements: tuple[str, ...] = ()
     """The statements that are executed in place of the DDL."""
     done: int = 0
-    """Number of statements that the target has executed."""
     exempted: tuple[Shard, ...] = ()
-    """Shards that a command has exempted."""
     differences: tuple[tuple[str, ...], ...] = ()
     """Differences between this DDL and that of each shard in conflict, in the same order."""
     filled: tuple[str, ...] = ()
@@ -85,7 +82,6 @@ class LockFacts:
 
     @property
     def is_open(self) -> bool:
-        """Whether the lock is not resolved."""
         return self.state is not LockState.RESOLVED
 
     @property
@@ -153,15 +149,12 @@ class Scene:
     """Targets in optimistic mode: units.ddl.joining opens their locks."""
     suspended: tuple[SuspendedTarget, ...] = ()
     schemas_of: Callable[[Iterable[str]], Mapping[str, TableSchema]] = lambda _: {}
-    """Returns the structures of digests."""
     structure_of: Callable[[DdlLock], str] = lambda _: ""
-    """Returns the structure of a lock's target."""
     error_of: Callable[[DdlLock], str | None] = lambda _: None
     """Returns the message of a joined target that rejects the DDL of a lock."""
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
-        """The shards by target."""
         return groups(self.shards)
 
     @cached_property
@@ -180,11 +173,9 @@ class Scene:
         return decide(self.members(lock.target), lock, self.pending_skips, self.absent)
 
     def facts(self, lock: DdlLock) -> LockFacts:
-        """Return a lock with the state of its shards."""
         return self._facts_as(LockFacts, lock, self.decide(lock))
 
     def view(self, lock: DdlLock) -> LockView:
-        """Return a lock as it is shown to operators."""
         decision = self.decide(lock)
         return self._facts_as(LockView, lock, decision, **_ways_of(self, lock, decision))
 

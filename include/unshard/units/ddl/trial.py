@@ -39,7 +39,6 @@ class TrialOfStatements:
 
     @property
     def asks_source(self) -> bool:
-        """Whether a source may be asked now."""
         return self._shown is not None
 
     def shown(self, record: Record) -> TableSchema | None:
@@ -77,7 +76,6 @@ class TrialOfStatements:
             return None
 
     def _has(self, record: Record, found: TableSchema) -> bool:
-        """Whether the target has all of a structure."""
         present = self._present({record.entry.target}).get(record.entry.target)
         return present is not None and has_all_of(present, found)
 
@@ -100,7 +98,6 @@ class TrialOfStatements:
         return before
 
     def is_create(self, text: str, record: Record) -> bool:
-        """Whether the statement creates a table without LIKE."""
         try:
             ddl = _read(replace(record.entry.statement, text=text))
         except DdlUnreadable:

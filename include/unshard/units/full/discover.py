@@ -34,7 +34,6 @@ class FoundShards:
     """The tables of one source: shards, and problems of their routes."""
 
     targets: Mapping[TableId, TableId]
-    """Target of every shard."""
     engines: Mapping[TableId, str]
     problems: tuple[UnshardError, ...]
     """One error per table that the routes do not send to exactly one target."""

@@ -180,7 +180,6 @@ def _most(work: Work) -> tuple[int, int]:
 
 
 def _chunk_rows(work: Work, wanted: int) -> int:
-    """Return how many rows a chunk has, at most those of one file."""
     most, _ = _most(work)
     return min(wanted, most) if most else wanted
 
@@ -196,7 +195,6 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
 
 
 def _walked(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> list[ShardState]:
-    """Return the shards that are cut into chunks."""
     if job.chunk_rows <= 0 or not _is_repaired(work, job.source):
         return []
     keyed = [state for state in shards if walked_columns(job.schemas[state.structure])]
@@ -257,7 +255,6 @@ def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tu
 
 
 def _sizes(work: Work, source: str, shards: Sequence[ShardState]) -> dict[TableId, int]:
-    """Return the approximate bytes of each table, for the weights of its chunks."""
     tables = [state.shard.table for state in shards]
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         return structures.table_sizes(connection, tables)

@@ -89,7 +89,6 @@ class OtherChunks:
 
     @property
     def key(self) -> tuple[Column, ...]:
-        """The key of the target."""
         return tuple(self.plan.fields[number].column for number in self.plan.key)
 
     def among(self, wanted: Collection[Key]) -> set[Key]:
@@ -162,7 +161,6 @@ class LoadJob:
     filters: bool = False
     """Whether expression filters for inserts exclude rows of the load."""
     time_zone: str = "+00:00"
-    """Time zone in which the expressions are evaluated."""
     diverts: bool = False
     """Whether rows that a target cannot take are diverted."""
     progress_seconds: float = 1.0
@@ -196,7 +194,6 @@ class LoadBatch:
 
     @staticmethod
     def of(chunk: Chunk, structure: str) -> "LoadBatch":
-        """Return the batch of a dumped chunk whose rows have that structure."""
         return LoadBatch(chunk.id, chunk.number, chunk.shard, chunk.target, structure, chunk.path)
 
 

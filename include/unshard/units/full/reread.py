@@ -51,7 +51,6 @@ def _owners(clashes: Iterable[Clash]) -> set[str]:
 
 
 def _changed(work: Work, clashes: Iterable[Clash], states: dict[Shard, ShardState]) -> Iterator[Shard]:
-    """Yield the shards that no longer have the row of their collision."""
     for clash in clashes:
         for shard in (clash.shard, clash.owner):
             if shard in states and clash.condition and not has_row(work, states[shard], clash):
@@ -59,7 +58,6 @@ def _changed(work: Work, clashes: Iterable[Clash], states: dict[Shard, ShardStat
 
 
 def _begun(work: Work, sources: set[str]) -> Iterator[Shard]:
-    """Yield the shards that an earlier attempt has begun to read again."""
     for source in sources:
         yield from (chunk.shard for chunk in _unfinished(work, source))
 

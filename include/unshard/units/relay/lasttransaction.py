@@ -119,8 +119,6 @@ class _Hash(Protocol):
 
 @dataclass(slots=True)
 class _RowImages:
-    """Row images that are being collected."""
-
     operation: str
     columns: tuple[int, ...]
     size: int = 0

@@ -35,7 +35,6 @@ class BinlogWatch:
     _commands: Sequence[object] | None = None
 
     def close(self) -> None:
-        """Close all connections."""
         for source in [*self._connections]:
             self._disconnect(source)
 

@@ -161,7 +161,6 @@ class PullOptions(TypedDict, total=False):
     only.
     """
     progress: Progress | None
-    """Called with the number of bytes done and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +168,12 @@ class RelayReport:
     """The result of one pull."""
 
     begins: Location
-    """Where the pull continued."""
     ends: Location
-    """Where the stored binlog ends now."""
     upstream_end: Location
     """The end of the source's binlog when the pull began."""
     segments: int
     bytes: int
     identity: str = ""
-    """Identity of the server that answered."""
 
 
 def pull(
@@ -385,8 +381,6 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Pull:
-    """One pull with something to pull."""
-
     stream: _Stream
     end: Location
     stop: Location
@@ -430,14 +424,12 @@ class _Meter:
         self._total = sum(before_stop) + stop.position - begins.position
 
     def add(self, size: int) -> None:
-        """Count an event."""
         self._done = min(self._done + size, self._total)
         if self._progress and self._done - self._shown >= PROGRESS_BYTES:
             self._shown = self._done
             self._progress(self._done, self._total)
 
     def done(self) -> None:
-        """Report the end."""
         if self._progress:
             self._progress(self._total, self._total)
 

@@ -53,7 +53,6 @@ class LiveSource:
             raise
 
     def has_reached(self, goal: Location) -> bool:
-        """Whether the stored binlog ends at the location or after it."""
         return self._live is not None and self._live.location >= goal
 
     def _opened(self) -> LivePull:

@@ -63,7 +63,6 @@ class BatchOrigin:
     seq: int
     safe: bool
     name: str = ""
-    """The shard, for messages."""
     unsure: bool = False
     """The dump may have read the row after this change, or may not have read it."""
     tracked: bool = False
@@ -280,7 +279,6 @@ class Filtering:
         self._halves: dict[tuple[Shard, str], pa.RecordBatch] = {}
 
     def close(self) -> None:
-        """Close what the evaluation of expressions has opened."""
         self._evaluator.close()
 
     def passing(

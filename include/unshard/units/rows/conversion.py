@@ -140,7 +140,6 @@ class TargetField:
     """The origin of a column of the target."""
 
     column: Column
-    """The target's column."""
     place: int
     """Number of the shard's column among the columns of its rows."""
     charset: str | None = None
@@ -150,13 +149,11 @@ class TargetField:
     constant: bytes | None = None
     """The value of every row, if the column has no place; None is NULL."""
     mapped: Mapped | None = None
-    """The column mapping of the values."""
     shard_column: Column | None = None
     """The shard's column; None if DDL that the target already has changes the values."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value does not come from the row."""
         return self.place == NO_PLACE
 
 
@@ -322,7 +319,6 @@ def _mapped(
     target_names: Mapping[str, str],
     reshaping: Reshaping,
 ) -> dict[str, Mapped]:
-    """Return the mappings by the name of the shard's column that they change."""
     if not reshaping.mapped:
         return {}
     target_columns = {column.name.lower(): column for column in schema.columns}
@@ -409,7 +405,6 @@ def _changed(plan: Conversion, number: int, arrays: Sequence[pa.Array], array: p
 
 
 def _without_padding(array: pa.Array) -> pa.Array:
-    """Remove the zeros that ZEROFILL prints."""
     return pc.replace_substring_regex(array.cast(pa.string()), r"\A0+(\d)", r"\1")
 
 

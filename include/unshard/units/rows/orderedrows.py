@@ -102,17 +102,14 @@ class OrderedRuns:
 
     @property
     def rows(self) -> int:
-        """Return the number of row images."""
         return int(self.images.num_rows)
 
     @property
     def bytes(self) -> int:
-        """Return their size."""
         return int(self.images.nbytes)
 
     @cached_property
     def content(self) -> str:
-        """Return a digest of all images."""
         digest, sink = hashlib.sha256(), pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.images.schema) as stream:
             stream.write_table(self.images)
@@ -120,7 +117,6 @@ class OrderedRuns:
         return digest.hexdigest()
 
     def after(self, images: int) -> Iterator[RowStep]:
-        """Yield the steps after this number of images."""
         start = images
         while start < self.rows:
             piece = self.images.slice(start, IMAGES_AT_ONCE)

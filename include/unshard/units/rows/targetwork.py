@@ -141,7 +141,6 @@ class _Content:
     order: np.ndarray
 
     def lines(self, runs: pa.Table, job: WindowJob, layout: int, rows: np.ndarray, mode: Mode) -> Lines:
-        """Return the lines of some of the sorted runs."""
         shards = Selected(job.shards, _numbers(runs, "shard")[rows])
         places = self.order[rows]
         return Lines(
@@ -206,7 +205,6 @@ def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
 
 
 def _order(runs: pa.Table) -> np.ndarray:
-    """Return the order of runs by shard, key and time."""
     shards = _numbers(runs, "shard")
     if bool((shards == shards[0]).all()) and is_ascending(_array(runs, "key")):
         return np.arange(runs.num_rows)
@@ -355,7 +353,6 @@ def shown_key(job: WindowJob, target: int, key: bytes) -> str:
 
 
 def _is_sorted(order: np.ndarray) -> bool:
-    """Whether rows are in this order already."""
     return bool((order[1:] > order[:-1]).all())
 
 

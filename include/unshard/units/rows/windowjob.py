@@ -52,7 +52,6 @@ class BinlogPart:
     committed: bool = False
     """As in Read."""
     section: int = 0
-    """Number of the section of the window, from 0."""
     first_time: int = 0
     """As in Read."""
 
@@ -86,7 +85,6 @@ class WindowJob:
     targets: tuple[TableId, ...]
     """The tables to write; executors use their numbers."""
     schemas: tuple[TableSchema, ...]
-    """Their present structures."""
     shards: tuple[Shard, ...]
     structures: Mapping[str, TableSchema]
     behind: Behind
@@ -99,11 +97,9 @@ class WindowJob:
     partial: frozenset[TableId] = frozenset()
     """Targets that were suspended after they had got some of the window's rows: held rows may be applied again."""
     deferred: frozenset[TableId] = frozenset()
-    """Targets that wait for deferred rows of this source."""
     diverts: bool = False
     """Whether rows that a target cannot take are diverted instead of suspending it."""
     time_zone: str = "+00:00"
-    """Time zone in which filter expressions are evaluated."""
     foreign_keys: tuple[ForeignKey, ...] = ()
     """The foreign keys of the target tables, if the task's session checks them."""
     together: tuple[tuple[TableId, ...], ...] = ()

@@ -41,9 +41,7 @@ class Changed:
     """The result of a command about the whole task."""
 
     pause: PauseState | None
-    """The pause state after the command."""
     is_new: bool
-    """Whether this command has changed it."""
 
 
 def pause(work: Work, by: str, via: str, reason: str, kind: PauseKind = PauseKind.PAUSED) -> Changed:

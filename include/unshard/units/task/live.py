@@ -107,7 +107,6 @@ class Ends:
     goals: Mapping[str, Location] | None = None
     """It ends when each source has passed its goal and nothing moves; later binlog is left to the next run."""
     deadline: float = inf
-    """By time.monotonic()."""
     idle_seconds: float = inf
     is_asked: Callable[[Locks], bool] = nobody_asks
     """Called at each look, with the open locks."""
@@ -164,13 +163,11 @@ class Tally:
             part.clear()
 
     def recovered(self, place: str) -> None:
-        """Forget the error of a place that works again."""
         self.errors.pop(place, None)
         self.tries.pop(place, None)
         self.worked.add(place)
 
     def count(self, report: WindowReport) -> None:
-        """Add a window."""
         counts = self.counts.setdefault(report.source, Counter())
         counts["windows"] += 1
         counts.update({name: getattr(report, name) for name in COUNTED})
@@ -402,7 +399,6 @@ class _LiveRun:
         self._advance(bool(report.ddls))
 
     def _advance(self, has_ddl: bool = False, has_moved: bool = True) -> None:
-        """Wake the sources that wait."""
         with self._changed:
             self._version += 1
             self._has_ddl |= has_ddl

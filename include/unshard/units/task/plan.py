@@ -57,7 +57,6 @@ class WindowPlan:
     begins: Location
     ends: Location
     is_begun: bool
-    """It was begun and not committed."""
     is_safe: bool
     has_more: bool
     """The relay has binlog for another window."""
@@ -70,7 +69,6 @@ class SourcePlan:
     source: str
     phase: Phase = Phase.NEW
     position: Location | None = None
-    """The checkpoint."""
     stages: tuple[PlannedStage, ...] = ()
     window: WindowPlan | None = None
     """None: there is no window to run."""
@@ -95,7 +93,6 @@ class TaskPlan:
     joins: Mapping[TableId, JoinPlan] = field(default_factory=dict)
     """What is due for targets in optimistic mode."""
     differences: tuple[DifferenceView, ...] = ()
-    """Open differences between shards, in optimistic mode."""
     asked_target: bool = False
     """Trial tables were used to find the effect of a DDL."""
 

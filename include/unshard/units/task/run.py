@@ -123,20 +123,17 @@ class Outcome:
 
     sources: tuple[SourceOutcome, ...]
     locks: tuple[LockView, ...]
-    """Locks that are open."""
     failures: tuple[Trouble, ...]
     """Errors that stopped a source, or something that concerns all sources."""
     suspended: tuple[Trouble, ...]
     """Errors that suspended one target for one source; everything else went on."""
     seconds: float
     differences: tuple[DifferenceView, ...] = ()
-    """Open differences between shards, in optimistic mode."""
     end: End | None = None
     """Why the windows have ended; None if there was none."""
 
     @property
     def errors(self) -> tuple[Trouble, ...]:
-        """All errors."""
         return (*self.failures, *self.suspended)
 
     @property

@@ -52,7 +52,6 @@ class ComparedTable:
 
     @property
     def seen(self) -> ReshapedShard:
-        """The table's rows, with the columns that its names fill or change."""
         return replace(self.reshaped or ReshapedShard(self.schema, mysql.table_name(self.table)), only=self.only)
 
 
@@ -69,7 +68,6 @@ class TableCheck:
 
     @property
     def places(self) -> tuple[ComparedTable, ...]:
-        """The target and its shards."""
         return (self.target, *self.shards)
 
     @property

@@ -73,7 +73,6 @@ def _under(check: TableCheck, condition: str) -> TableCheck:
 
 
 def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -> dict[str, str]:
-    """Return the servers' messages: one place of each structure and server is asked."""
     places: dict[tuple[object, str], ComparedTable] = {}
     for place in check.places:
         places.setdefault((place.server, place.schema.shape), place)
@@ -134,7 +133,6 @@ class TableResult:
         return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
 
     def because(self, difference: Difference) -> Because | None:
-        """Return the task's state that explains a difference, if any."""
         return self.waiting.because(self.key, difference)
 
     @property
@@ -144,7 +142,6 @@ class TableResult:
 
     @property
     def differs(self) -> bool:
-        """Whether rows differ, or a column is lost."""
         return bool(self.differing_chunks or self.lost_columns)
 
 
@@ -272,7 +269,6 @@ class _Inventory:
     errors: dict[TableId, UnshardError] = field(default_factory=dict)
     """Why the structure of a shard cannot be read; the first one of each target."""
     present: dict[TableId, TableSchema] = field(default_factory=dict)
-    """The target tables that exist."""
     conditions: dict[str, str] = field(default_factory=dict)
     columns: dict[Shard, TargetColumns] = field(default_factory=dict)
     """Where the target has the columns of the shards; shards without an applied structure are missing."""

@@ -65,8 +65,6 @@ OPEN_WINDOW = "a window that has begun by the former rules has not ended"
 
 @dataclass(frozen=True, slots=True)
 class _Newcomer:
-    """An existing table that new rules add."""
-
     shard: Shard
     target: TableId
     schema: TableSchema
@@ -136,12 +134,10 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
 
 
 def _own(shards: Iterable[ShardState], source: str, unfinished: set[Shard]) -> list[ShardState]:
-    """Return the shards of a source, except tables whose load has not ended."""
     return [s for s in shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
 
 
 def _revised(meta: MetaReader, instance: Instance, own: Sequence[ShardState]) -> Revision:
-    """Return the changes that the rules of the file make to the source's shards."""
     source = instance.source.id
     rules = meta.rules.get(source)
     old = routing_of(rules, instance.routing)
@@ -192,7 +188,6 @@ def _refuse_waiting(
 
 
 def _told(waiting: Sequence[ShardState], stopped: set[tuple[str, TableId]]) -> str:
-    """Return a sentence about the waiting DDL or rows, with the shards."""
     first, shards = waiting[0], _some(str(state.shard) for state in waiting)
     if ddl := next((state.queue[0].routed for state in waiting if state.queue), ""):
         return f"the DDL `{' '.join(ddl.split())}` of {first.target} waits ({shards})"

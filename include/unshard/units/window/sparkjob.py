@@ -81,7 +81,6 @@ class FoundParts:
     batches: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def read(self, job: WindowJob, parts: Sequence[Part]) -> "FoundParts":
-        """Read more parts into this value."""
         for part in parts:
             reader = PartReader(job, part)
             try:
@@ -97,7 +96,6 @@ class FoundParts:
         return self
 
     def runs(self, target: int) -> pa.Table:
-        """Return the runs of a target."""
         batches = self.batches.get(target, ())
         return pa.Table.from_batches(batches, batches[0].schema if batches else RUNS)
 

@@ -286,7 +286,6 @@ class ChangedTables:
         return any(target_of(table) for table, _, _ in mentions(statement).places)
 
     def _statements(self) -> list[Segment]:
-        """Return the stored statements after the checkpoint."""
         if self._pulls:
             pull_source(self._work, self._source)
         checkpoint = self._work.meta.checkpoints.get(self._source)

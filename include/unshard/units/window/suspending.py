@@ -118,7 +118,6 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
 def _with_waiting(
     stops: Collection[SuspendedTarget], changed: Mapping[SuspendedTarget, str]
 ) -> dict[SuspendedTarget, str]:
-    """Add the targets that are suspended together with those that go on."""
     causes = {_cause(stop): stop for stop in changed}
     others = {stop: causes[_cause(stop)] for stop in stops if stop not in changed and _cause(stop) in causes}
     return {**changed, **{stop: f"{first.target} goes on" for stop, first in others.items()}}

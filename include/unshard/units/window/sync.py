@@ -147,12 +147,7 @@ class IdentifiedRows:
             return ShardRows()  # the rules of the file do not fit a shard that has left
 
 
-def delete_shard_rows(work: Work, begun: BegunWindow) -> tuple[int, ...]:
-    """Carry out the deletions of a window, and return how many rows each of them has deleted."""
-    return tuple(_delete(work, begun, deletion) for deletion in begun.plan.deletions)
-
-
-def _delete(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
+def _delete_rows(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
     plan, shard, target = begun.plan, deletion.shard, deletion.target
     fence = Fence(work.meta.schema, work.task.name, plan.source, target, plan.number, begun.epoch)
     try:
@@ -207,14 +202,11 @@ class WindowReport:
 
     @property
     def moved(self) -> bool:
-        """Whether a window ran."""
         return self.window is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """The result of moving the rows of a window."""
-
     applied: int = 0
     filtered: int = 0
     skipped: int = 0
@@ -226,7 +218,6 @@ class _Moved:
     refused: tuple[TargetRefused, ...] = ()
     """Targets that refused their rows in this attempt: they got no rows, and no rows are held for them yet."""
     tried: Mapping[TableId, TableSchema] = field(default_factory=dict)
-    """The structures of the targets in this attempt."""
     contradictions: tuple[Contradiction, ...] = ()
     """Shards whose rows contradict their structure: no target has any row of the window."""
     is_outdated: bool = False
@@ -240,8 +231,6 @@ NOTHING_MOVED = _Moved()
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A window while its stages run."""
-
     begun: BegunWindow
     attempt: Attempt
     stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
@@ -291,7 +280,6 @@ class _WindowRun:
     progress: Progress | None
 
     def run(self, plan: Plan) -> WindowReport:
-        """Run all stages of a plan."""
         self._say(1, "plan", plan)
         first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
         done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
@@ -315,7 +303,7 @@ class _WindowRun:
                 suspend_targets(self.work, begun, window.attempt.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
             case WindowStep.DELETE_ROWS:
-                deleted = delete_shard_rows(self.work, begun)
+                deleted = tuple(_delete_rows(self.work, begun, deletion) for deletion in begun.plan.deletions)
                 after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
             case WindowStep.COMMIT:
                 after = self._commit(window)
@@ -524,7 +512,6 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
 
 
 def _shards(plan: Plan) -> frozenset[Shard]:
-    """Return the shards whose rows a window reads or releases."""
     read = (d.shard for read in plan.reads for d in read.dispositions)
     return frozenset((*read, *(release.shard for release in plan.releases)))
 
@@ -541,7 +528,6 @@ def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) ->
 
 
 def _holds_joined(work: Work, plan: Plan) -> bool:
-    """Whether the window holds rows for a target that has joined."""
     held = {d.target for read in plan.reads for d in read.dispositions if d.hold is not None}
     return (
         bool(held) and work.task.shard_mode is ShardMode.OPTIMISTIC and not held.isdisjoint(work.meta.joins.targets())
