@@ -177,10 +177,7 @@ def join_dag(task: Task) -> DAG:
     """Build `follow_difference`."""
     with _dag(JOIN, task, JOIN_DOC, schedule=None, max_active_runs=100) as dag:
         FollowDifference(
-            task_id="follow_difference",
-            task_file=str(task.path),
-            retries=WAIT_RETRIES,
-            outlets=[work_asset(task)],
+            task_id="follow_difference", task_file=str(task.path), retries=WAIT_RETRIES, outlets=[work_asset(task)]
         )
     return dag
 

@@ -443,10 +443,7 @@ def assume_session(connection: Connection, statement: Statement) -> None:
 
 def _assumed(connection: Connection, statement: Statement) -> dict[str, object]:
     """Return the session variables of a statement, in the order in which they must be set."""
-    values: dict[str, object] = {
-        "sql_mode": _modes(connection, statement),
-        "foreign_key_checks": 0,
-    }
+    values: dict[str, object] = {"sql_mode": _modes(connection, statement), "foreign_key_checks": 0}
     if re.fullmatch(r"\w+", statement.charset):
         values["character_set_connection"] = statement.charset
     names = (name for name, _ in statement.session)

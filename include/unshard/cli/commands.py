@@ -360,9 +360,7 @@ COMMANDS = (
                 {"action": "append", "default": [], "metavar": "TABLE"},
             ),
             Argument(
-                ("--threads",),
-                "concurrent queries (default 4)",
-                {"type": _number(1), "default": 4, "metavar": "N"},
+                ("--threads",), "concurrent queries (default 4)", {"type": _number(1), "default": 4, "metavar": "N"}
             ),
             Argument(
                 ("--chunk-rows",),

@@ -70,8 +70,7 @@ def _remove(work: Work, options: Namespace, console: Console) -> Answer:
     rows = lifecycle.remove(work, getpass.getuser(), VIA, options.reason)
     document = {"task": work.task.name, "dry_run": False, "effects": effects, "rows_removed": rows}
     return Answer(
-        document,
-        [f"task {work.task.name}: {rows} rows and its files are removed; the next run begins from the start"],
+        document, [f"task {work.task.name}: {rows} rows and its files are removed; the next run begins from the start"]
     )
 
 

@@ -34,12 +34,7 @@ EXTRACT = {
                 "May match anywhere in the name; the value is the concatenation of its groups `( )`.",
                 required=True,
             ),
-            Key(
-                "target-column",
-                text("text", checks.column_name),
-                "Target column for the value.",
-                required=True,
-            ),
+            Key("target-column", text("text", checks.column_name), "Target column for the value.", required=True),
         ),
     )
     for origin in Origin

@@ -51,7 +51,7 @@ OWN_VARIABLES = {
     ),
 }
 IDLE_VARIABLES = {
-    "sql_mode": "unshard executes a DDL in the sql_mode of the shard, and writes rows in a mode that changes no value",
+    "sql_mode": "unshard executes a DDL in the sql_mode of the shard, and writes rows in a mode that changes no value"
 }
 
 BYTES = "write it into a file that only unshard's user may read, and set {} to the path"

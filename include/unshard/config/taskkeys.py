@@ -260,11 +260,7 @@ OPTIONS = Block(
 META = Block(
     "Start: `meta` of an instance",
     (
-        Key(
-            "binlog-name",
-            text("text", checks.binlog_file),
-            "Binlog file in which the windows begin.",
-        ),
+        Key("binlog-name", text("text", checks.binlog_file), "Binlog file in which the windows begin."),
         Key("binlog-pos", integer(0), "Byte position in the file, between two transactions; values below 4 mean 4.", 4),
         Key(
             "binlog-gtid",

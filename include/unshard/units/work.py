@@ -199,10 +199,7 @@ def open_work(
 
 @contextlib.contextmanager
 def work_with(
-    task: Task,
-    meta: Meta,
-    connections: Connections = environment_connections,
-    starting: Callable[[], None] = _silent,
+    task: Task, meta: Meta, connections: Connections = environment_connections, starting: Callable[[], None] = _silent
 ) -> Iterator[Work]:
     """Resolve the task's secrets and open everything but the meta store, which the caller has opened."""
     target, access = resolve(task.target, connections), storage_access(task.options, connections)

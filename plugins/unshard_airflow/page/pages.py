@@ -48,7 +48,7 @@ TOLD = {
 }
 TOLD_OF_TASK = {
     RETRIED: "The command is issued: the next window of the source releases the held rows, and suspends the target "
-    "again if the error recurs.",
+    "again if the error recurs."
 }
 
 

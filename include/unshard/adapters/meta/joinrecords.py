@@ -47,15 +47,7 @@ from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
-from unshard.core.join.joined import (
-    Accepted,
-    Completion,
-    JoinedTarget,
-    JoinStatement,
-    OpenChange,
-    ShardStep,
-    steps_of,
-)
+from unshard.core.join.joined import Accepted, Completion, JoinedTarget, JoinStatement, OpenChange, ShardStep, steps_of
 from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId

@@ -98,10 +98,7 @@ pause = _of_task(
 )
 
 precheck = _of_task(
-    "precheck",
-    "task: the result of its last prechecks",
-    c.long("items", "JSON: all items"),
-    c.moment("checked_at"),
+    "precheck", "task: the result of its last prechecks", c.long("items", "JSON: all items"), c.moment("checked_at")
 )
 
 write_path = _of_task(

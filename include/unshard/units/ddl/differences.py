@@ -163,11 +163,7 @@ def _is_rejected(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> boo
 
 
 def _view(
-    scene: JoinScene,
-    plan: JoinPlan,
-    found: OpenDifference,
-    past: Past,
-    states: dict[Shard, ShardState],
+    scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past, states: dict[Shard, ShardState]
 ) -> DifferenceView:
     state = states.get(found.about) if isinstance(found.about, Shard) else None
     entry = state.queue[0] if state is not None and state.queue else None

@@ -31,13 +31,7 @@ from unshard.core.ddl.effects import (
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.foreignkeys import adds_keys, for_target
-from unshard.core.ddl.grammar import (
-    IGNORE_REASON,
-    alter_specs,
-    changes_without,
-    engine_options,
-    without_specs,
-)
+from unshard.core.ddl.grammar import IGNORE_REASON, alter_specs, changes_without, engine_options, without_specs
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.names import changes_rows
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
@@ -296,12 +290,7 @@ class DdlEffects:
         return session_note(before, after, found, statement, is_tried=other is not None)
 
     def _agreed(
-        self,
-        ddl: Ddl,
-        statement: Statement,
-        table: TableId,
-        made: Sequence[Index] = (),
-        specs: Collection[int] = (),
+        self, ddl: Ddl, statement: Statement, table: TableId, made: Sequence[Index] = (), specs: Collection[int] = ()
     ) -> tuple[str, str]:
         """Return the statement for the target, without the specifications `specs`, and its fingerprint."""
         target = self._target_of(table)

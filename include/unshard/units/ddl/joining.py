@@ -37,20 +37,8 @@ from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Member, begin, intended, with_member
-from unshard.core.join.joined import (
-    Completion,
-    JoinedTarget,
-    JoinStatement,
-    OpenChange,
-    with_reloaded,
-)
-from unshard.core.join.joinstages import (
-    ColumnsOfShard,
-    Following,
-    JoinStage,
-    JoinStep,
-    TargetChange,
-)
+from unshard.core.join.joined import Completion, JoinedTarget, JoinStatement, OpenChange, with_reloaded
+from unshard.core.join.joinstages import ColumnsOfShard, Following, JoinStage, JoinStep, TargetChange
 from unshard.core.join.planning import (
     JoinPlan,
     JoinScene,

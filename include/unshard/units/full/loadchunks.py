@@ -238,14 +238,7 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
         return
     loaded, plan = Loaded(), _conversion(job, load_batch)
     meta = meta_of(job.writer.server, job.meta_schema, job.task)
-    own = OtherChunks(
-        meta,
-        job.storage,
-        load_batch.shard,
-        load_batch.chunk,
-        job.schemas[load_batch.structure],
-        plan,
-    )
+    own = OtherChunks(meta, job.storage, load_batch.shard, load_batch.chunk, job.schemas[load_batch.structure], plan)
     told = began
     for batch in _batches(job, load_batch):
         loaded += _write(connection, job, load_batch, own, batch)

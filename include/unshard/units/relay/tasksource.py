@@ -76,11 +76,7 @@ def _running(work: Work, source: str) -> SyncState:
 
 
 def _known(sync_state: SyncState) -> PullOptions:
-    return PullOptions(
-        identity=sync_state.identity,
-        gtid=sync_state.gtid,
-        dump_end=sync_state.dump_end,
-    )
+    return PullOptions(identity=sync_state.identity, gtid=sync_state.gtid, dump_end=sync_state.dump_end)
 
 
 def _follow(work: Work, sync_state: SyncState, identity: str) -> None:

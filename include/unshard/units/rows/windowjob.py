@@ -277,15 +277,7 @@ def parts_of(
     ]
     read = [
         BinlogPart(
-            number,
-            read.segment,
-            read.file,
-            start,
-            end,
-            read.dispositions,
-            read.committed,
-            section,
-            read.first_time,
+            number, read.segment, read.file, start, end, read.dispositions, read.committed, section, read.first_time
         )
         for number, (read, section, (start, end)) in enumerate(ranges, len(held))
     ]

@@ -58,13 +58,7 @@ from unshard.core.window.plan import Contradiction, Deletion, Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
-from unshard.core.window.windowstages import (
-    Attempt,
-    Done,
-    WindowStage,
-    WindowStep,
-    following,
-)
+from unshard.core.window.windowstages import Attempt, Done, WindowStage, WindowStep, following
 from unshard.errors import UnshardError
 from unshard.errors.base import ConfigError, ServerError
 from unshard.errors.checks import EngineKept
@@ -92,13 +86,7 @@ from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.window.adoptedrules import adopt_rules
 from unshard.units.window.sparkjob import run_job
 from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
-from unshard.units.window.suspending import (
-    newest_ddl,
-    refused_names,
-    still_suspended,
-    suspend_targets,
-    suspended_of,
-)
+from unshard.units.window.suspending import newest_ddl, refused_names, still_suspended, suspend_targets, suspended_of
 from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 

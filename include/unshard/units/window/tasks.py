@@ -44,13 +44,7 @@ from unshard.core.window.plan import Contradiction, Disposition
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
-from unshard.errors.rows import (
-    ColumnCountDiffers,
-    ColumnTypeDiffers,
-    KeyOutOfOrder,
-    RowsContradict,
-    UnsupportedColumn,
-)
+from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, KeyOutOfOrder, RowsContradict, UnsupportedColumn
 from unshard.units.rows.batchruns import BatchOrigin, Filtering, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.orderedrows import apply_group, images_of
