@@ -25,7 +25,6 @@ from unshard.adapters.mysql import (
     connect,
     create_as_shown,
     errno_of,
-    identifier,
     query,
     set_collation,
     table_name,
@@ -40,6 +39,7 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.constraintnames import OWN, checks_of, trial_names, without_absent
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.hiddencolumns import period_of
