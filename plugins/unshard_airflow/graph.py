@@ -26,14 +26,13 @@ from airflow.sdk import (
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
-from unshard_airflow.follow import Follow
+from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
 from unshard_airflow.watch import BinlogTrigger
-from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock, TargetsFollow
 
 NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)

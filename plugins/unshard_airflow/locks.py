@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.shown import as_json
 from unshard_airflow.operators import TaskOperator, opened
-from unshard_airflow.remedies import remedies
+from unshard_airflow.outcome import remedies
 from unshard_airflow.watch import LockTrigger, look
 
 if TYPE_CHECKING:

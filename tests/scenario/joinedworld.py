@@ -286,7 +286,7 @@ class JoinedWorld:
     def _joined_target(self, joined: JoinedTarget) -> Target:
         return target_of(self.target.structure, joined.names)
 
-    # --- replaces units.ddl.jointarget.OnTarget
+    # --- replaces units.ddl.execute.OnTarget
 
     def present(self, target: TableId) -> TableSchema:
         self.meta.reading("target")

@@ -11,8 +11,7 @@ from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, Skip
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.ddl.shardgroup import Admission
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy, UnknownLock
+from unshard.errors.locks import LockBusy, TargetBeingChanged, UnknownLock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

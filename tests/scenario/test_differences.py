@@ -9,7 +9,7 @@ from tests.scenario.joinedworld import JoinedWorld
 from tests.unit.join.paper import alter, create
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetColumnsGone
+from unshard.errors.locks import TargetColumnsGone
 from unshard.operate.documents import difference_document, difference_lines
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences

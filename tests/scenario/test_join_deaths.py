@@ -12,8 +12,7 @@ from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
 from tests.suite.portions import portion
 from tests.unit.join.paper import create
 from unshard.core.model import Location, Shard, TableId
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy
+from unshard.errors.locks import LockBusy, TargetBeingChanged
 from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate, joining
 from unshard.units.ddl.joining import JoinRules

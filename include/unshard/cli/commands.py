@@ -329,7 +329,7 @@ COMMANDS = (
             ),
             *CONFIRMED,
         ),
-        "unshard.cli.reload",
+        "unshard.cli.problems",
         "0 done, 1 error or not confirmed; the same command continues",
     ),
     Command(

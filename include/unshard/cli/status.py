@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.reload import reload_document, reload_line
+from unshard.cli.problems import reload_document, reload_line
 from unshard.config import Task, environment_connections
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress

@@ -17,7 +17,6 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
 from unshard.core.shown import listed, one_line
-from unshard.errors.join import UnlockOfJoined
 from unshard.errors.locks import (
     LockBegun,
     LockResolved,
@@ -26,6 +25,7 @@ from unshard.errors.locks import (
     NothingRefused,
     NothingToReplace,
     NotInGroup,
+    UnlockOfJoined,
 )
 from unshard.operate.command import (
     ACTIONS,

@@ -21,16 +21,16 @@ from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
 from unshard.core.shown import one_line
 from unshard.errors import UnshardError
-from unshard.errors.commands import (
+from unshard.errors.ddl import DdlUnreadable
+from unshard.errors.locks import (
     CommandAtNoStatement,
     CommandLate,
     CommandPast,
     CommandSpent,
     NothingStuck,
     PlaceUnreadable,
+    ReplacementRefused,
 )
-from unshard.errors.ddl import DdlUnreadable
-from unshard.errors.locks import ReplacementRefused
 from unshard.errors.meta import NotInSync
 from unshard.operate import issuing
 from unshard.operate.command import LockCommand, Replace, Skip

@@ -14,7 +14,7 @@ from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping, seen
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.validate.checksum import compare_structures
-from unshard.units.validate.compare import Sessions, TableCheck, compare_range, ranges, reshaped_place
+from unshard.units.validate.validate import Sessions, TableCheck, compare_range, ranges, reshaped_place
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,6 @@ Conditions are part of the SQL statements, so a run that another run has taken o
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from unshard.adapters.meta.activeworkers import ActiveWorkers
 from unshard.adapters.meta.commandrecords import LockCommands, StatementCommands
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
 from unshard.adapters.meta.loadrecords import Chunks, Conditions, LateIndexes, Rates
@@ -18,11 +17,11 @@ from unshard.adapters.meta.problemrecords import (
     MissingChanges,
     Reloads,
     RowErrorRecords,
+    SuspendedTargets,
 )
 from unshard.adapters.meta.shardrecords import Structures
 from unshard.adapters.meta.sourcerecords import Checkpoints, Defaults, IgnoredRecords, Online, RulesInForce, Sources
-from unshard.adapters.meta.suspensions import SuspendedTargets
-from unshard.adapters.meta.taskrecords import PauseStates, Prechecks, Removal, StoredFiles, WritePaths
+from unshard.adapters.meta.taskrecords import ActiveWorkers, PauseStates, Prechecks, Removal, StoredFiles, WritePaths
 from unshard.adapters.meta.windowrecords import Windows
 from unshard.core.model import Server
 

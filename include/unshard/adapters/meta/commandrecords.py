@@ -44,8 +44,7 @@ from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.model import Location, Shard
 from unshard.core.window.plan import Plan
-from unshard.errors.commands import CommandsChanged, CommandSpent, CommandTaken
-from unshard.errors.locks import LockBegun
+from unshard.errors.locks import CommandsChanged, CommandSpent, CommandTaken, LockBegun
 
 OPERATOR_ACTION, STATEMENT_COMMAND, WINDOW = tables.operator_action, tables.statement_command, tables.window
 DDL_LOCK, DDL_LOCK_MEMBER, DDL_HISTORY = tables.ddl_lock, tables.ddl_lock_member, tables.ddl_history

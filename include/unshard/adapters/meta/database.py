@@ -17,11 +17,16 @@ requests one of them after every use.
 A connection may be lost while it is in the pool: the server was restarted or has closed it. It is not tested before it
 is used: its first statement detects the loss and runs again on a new session. That is safe, because this statement
 begins a transaction or only reads, and no statement of a transaction comes before it.
+
+Numbered steps (`Migration`) bring a meta schema to this version. Step 1 creates the tables as `tables` defines them:
+the schema is not released yet, so it has no older form. After the first release a step is never changed; a later step
+alters its tables. DDL has no transaction. Each statement can be repeated after a crash (IF NOT EXISTS), and the number
+of a step is written last.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -30,12 +35,14 @@ import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT, SERVER_STATUS
 from sqlalchemy import (
+    Column,
     Connection,
     Dialect,
     Engine,
     NullPool,
     Pool,
     QueuePool,
+    Table,
     create_engine,
     event,
     func,
@@ -44,17 +51,58 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.dialects.mysql import dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateColumn
 from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
-from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
 from unshard.core.sql.quoting import identifier
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
+
+DIALECT = dialect()
+OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step; `number` counts from 1 without a gap."""
+
+    number: int
+    description: str
+    written: Callable[[], tuple[str, ...]]
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The statements, written only for a schema that lacks the step: that takes 20 ms."""
+        return self.written()
+
+
+def create_table(table: Table) -> str:
+    """Return CREATE TABLE IF NOT EXISTS with all indexes, for MariaDB, MySQL and TiDB."""
+    comment = str(table.comment).replace("'", "''")
+    parts = ", ".join(_parts(table))
+    return f"CREATE TABLE IF NOT EXISTS {identifier(table.name)} ({parts}) {OPTIONS} COMMENT='{comment}'"
+
+
+def _parts(table: Table) -> Iterator[str]:
+    # SQLAlchemy would create the indexes by separate statements, which MySQL cannot repeat.
+    yield from (str(CreateColumn(column).compile(dialect=DIALECT)) for column in table.columns)
+    yield f"PRIMARY KEY ({_names(table.primary_key.columns)})"
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        yield f"{'UNIQUE ' if index.unique else ''}KEY {identifier(str(index.name))} ({_names(index.columns)})"
+
+
+def _names(columns: Iterable[Column[Any]]) -> str:
+    return ", ".join(identifier(column.name) for column in columns)
+
+
+MIGRATIONS = (Migration(1, "first tables", lambda: tuple(map(create_table, tables.metadata.tables.values()))),)
+
 
 WHERE = "target (meta tables)"
 OWN_SESSION = (mysql.OWN_SESSION, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -60,8 +60,7 @@ from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, Who
 from unshard.core.ddl.shardgroup import Admission
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan, StructureChange
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy, TargetIsReplaced, UnknownLock
+from unshard.errors.locks import LockBusy, TargetBeingChanged, TargetIsReplaced, UnknownLock
 
 LOCK, GUARD, MEMBER, HISTORY = tables.ddl_lock, tables.ddl_lock_guard, tables.ddl_lock_member, tables.ddl_history
 SHARD, SHARD_DDL, FENCE, WINDOW = tables.shard, tables.shard_ddl, tables.fence, tables.window

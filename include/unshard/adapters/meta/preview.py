@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 
 from unshard.adapters.meta import Meta
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
+from unshard.adapters.meta.problemrecords import SuspendedTargets
 from unshard.adapters.meta.shardrecords import Structures
 from unshard.adapters.meta.sourcerecords import DefaultChange, Defaults
-from unshard.adapters.meta.suspensions import SuspendedTargets
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState, UnnamedShard
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings

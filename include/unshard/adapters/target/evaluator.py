@@ -20,7 +20,7 @@ from unshard.adapters.target.targetrows import Mode
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets
 from unshard.core.sql.quoting import identifier
-from unshard.errors.rules import RowFilterFailed
+from unshard.errors.rows import RowFilterFailed
 from unshard.errors.source import StatementRefused
 
 NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")

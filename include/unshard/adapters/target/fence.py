@@ -22,7 +22,7 @@ from unshard.adapters import mysql
 from unshard.core.model import Server, TableId
 from unshard.core.sql import lastwrites
 from unshard.core.sql.quoting import identifier
-from unshard.errors.join import JoinChanged
+from unshard.errors.locks import JoinChanged
 from unshard.errors.meta import BackupOlder, FencedOut, FenceMissing
 from unshard.errors.source import TableMissing, UnknownDatabase
 

@@ -60,15 +60,18 @@ from unshard.errors.full import (
     TargetNotEmpty,
     TransactionsPrepared,
 )
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
 from unshard.errors.relay import GtidNotFound
-from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
-from unshard.errors.rules import (
+from unshard.errors.rows import (
+    ColumnNotInTarget,
+    ColumnTypesDiffer,
+    EngineNotTransactional,
     ExtractedColumnMissing,
     ExtractedColumnTaken,
     ExtractedValueUnfit,
     ExtractionNeedsTable,
+    KeyColumnMissing,
     MappedColumnMissing,
     MappedColumnUnfit,
     MappedIdsTooLarge,

@@ -22,7 +22,7 @@ from unshard.core.rules.pattern import compile_regex
 from unshard.core.sql import charsets, literals
 from unshard.core.sql.literals import INTEGERS, TEXTS
 from unshard.errors.config import ExtractionNotFound, PatternInvalid
-from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
+from unshard.errors.rows import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 
 
 class Origin(StrEnum):

@@ -34,7 +34,6 @@ from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
-from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
 from unshard.errors.rows import (
     ChangedRowMissing,
@@ -42,26 +41,27 @@ from unshard.errors.rows import (
     ColumnLeftOut,
     ColumnNotInTarget,
     ColumnTypesDiffer,
+    ConnectedTargetWaits,
     EngineNotTransactional,
-    KeyColumnMissing,
-    KeyOutOfOrder,
-    MovedRowUnknown,
-    NoTargetTable,
-    RowRefused,
-    RowsMissing,
-    StatementWarned,
-    WriteRefused,
-)
-from unshard.errors.rules import (
     ExtractedColumnMissing,
     ExtractedColumnTaken,
     ExtractedValueUnfit,
     ExtractionNeedsTable,
+    KeyColumnMissing,
+    KeyOutOfOrder,
     MappedColumnMissing,
     MappedColumnUnfit,
     MappedNotKey,
+    MovedRowUnknown,
+    NoTargetTable,
+    ReferencedRowMissing,
     RowFilterFailed,
+    RowReferenced,
+    RowRefused,
     RowsFiltered,
+    RowsMissing,
+    StatementWarned,
+    WriteRefused,
 )
 
 ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (

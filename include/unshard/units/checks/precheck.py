@@ -50,14 +50,13 @@ from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardRowsAlike, ShardsDiffer, StorageShort
 from unshard.errors.full import ConditionChanged, DumpLeft, NotDumped
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import StoredFileMissing
 from unshard.errors.rows import EngineNotTransactional, NoTargetTable, PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
 from unshard.units.checks.sourceitems import Checked, check_source, foreign_key_items, mapped_apart
-from unshard.units.checks.targetitems import check_tables, check_target, present_tables
-from unshard.units.checks.targetkeys import key_items, unfindable
+from unshard.units.checks.targetitems import check_tables, check_target, key_items, present_tables, unfindable
 from unshard.units.window.adoptedrules import refusal_of
 
 

@@ -53,10 +53,15 @@ from unshard.errors.checks import (
     StartWithin,
 )
 from unshard.errors.config import StartUnset
-from unshard.errors.foreignkeys import ForeignKeyLacking, ForeignKeyNotOfShards, ForeignKeysCascade
 from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
-from unshard.errors.rules import MappedIdsTooLarge, MappingOverlap
+from unshard.errors.rows import (
+    ForeignKeyLacking,
+    ForeignKeyNotOfShards,
+    ForeignKeysCascade,
+    MappedIdsTooLarge,
+    MappingOverlap,
+)
 from unshard.errors.source import UnknownColumnType
 from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.relay.pull import locate

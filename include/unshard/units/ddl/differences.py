@@ -19,7 +19,7 @@ from unshard.units.ddl.joining import JoinRules, restless, scene_of
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
-    from unshard.units.ddl.jointarget import OnTarget
+    from unshard.units.ddl.execute import OnTarget
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
 WHEN = {

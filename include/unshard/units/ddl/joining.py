@@ -57,11 +57,11 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
-from unshard.errors.commands import ReloadError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.join import (
+from unshard.errors.locks import (
     JoinNotReached,
     JoinRefused,
+    ReloadError,
     ShardModeWaits,
     ShardsWithoutJoin,
     TargetColumnsGone,
@@ -70,7 +70,7 @@ from unshard.errors.join import (
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
-    from unshard.units.ddl.jointarget import OnTarget
+    from unshard.units.ddl.execute import OnTarget
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from unshard.adapters import mysql, structures, upstream
-from unshard.adapters.meta.activeworkers import dump_of
+from unshard.adapters.meta.taskrecords import dump_of
 from unshard.adapters.spark import map_items
 from unshard.adapters.target.fencesteps import bounds_of
 from unshard.config import Consistency, OnDuplicate

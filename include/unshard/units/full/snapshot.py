@@ -49,7 +49,7 @@ from unshard.core.window.rulechanges import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables

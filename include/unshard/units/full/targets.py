@@ -35,15 +35,13 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
-from unshard.errors.join import ShardModeWaits
-from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional
-from unshard.errors.rules import ExtractionNeedsTable
+from unshard.errors.locks import ShardModeWaits
+from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional, ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
 from unshard.units.ddl import joining
 from unshard.units.ddl.createtrial import Refused, TrialTables
-from unshard.units.ddl.execute import create_target
+from unshard.units.ddl.execute import OnTarget, create_target
 from unshard.units.ddl.joining import JoinRules, ReloadOutcome, no_reload
-from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work

@@ -25,8 +25,7 @@ from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.compaction import Op
 from unshard.core.rules.filters import Action, RowFilter
 from unshard.core.rules.reshaping import Reshaping
-from unshard.errors.rows import ColumnLeftOut
-from unshard.errors.rules import RowsFiltered
+from unshard.errors.rows import ColumnLeftOut, RowsFiltered
 from unshard.units.rows import shuffle
 from unshard.units.rows.conversion import Conversion, convert
 from unshard.units.rows.origins import bases_of, origins

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.activeworkers import dump_of, load_of, window_of
+from unshard.adapters.meta.taskrecords import dump_of, load_of, window_of
 from unshard.adapters.target import fence
 from unshard.config import Task
 from unshard.core.ddl.issuedcommands import IssuedCommand

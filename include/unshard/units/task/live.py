@@ -29,7 +29,7 @@ from enum import StrEnum
 from math import inf
 
 from unshard.adapters import tracebacks
-from unshard.adapters.meta.activeworkers import live_run_of
+from unshard.adapters.meta.taskrecords import live_run_of
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError

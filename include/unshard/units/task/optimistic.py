@@ -9,7 +9,7 @@ from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
-from unshard.errors.commands import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
+from unshard.errors.locks import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
 from unshard.errors.meta import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome

@@ -20,7 +20,7 @@ from functools import partial
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.meta import MetaReader
-from unshard.adapters.meta.activeworkers import load_of
+from unshard.adapters.meta.taskrecords import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
 from unshard.core import codec
@@ -41,8 +41,7 @@ from unshard.errors import UnshardError
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import LoadCollision
 from unshard.errors.meta import RulesSpoilRows, RulesWait
-from unshard.errors.rows import RowRefused
-from unshard.errors.rules import RowFilterFailed, RowsFiltered
+from unshard.errors.rows import RowFilterFailed, RowRefused, RowsFiltered
 from unshard.units.full.discover import find_shards
 from unshard.units.full.dump import dump_again
 from unshard.units.full.keyowners import stopped_by

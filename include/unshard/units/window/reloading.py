@@ -71,7 +71,7 @@ from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Phase
-from unshard.errors.commands import (
+from unshard.errors.locks import (
     ReloadColumnUnfit,
     ReloadImpossible,
     ReloadMustWait,

@@ -53,7 +53,7 @@ from unshard.core.relay.segment import SchemaDefault, Segment, Statement
 from unshard.core.structures.sourcetypes import DEPENDS, Meanings, as_source_means
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.ddl.reconcile import TrialOfStatements
 from unshard.units.full.targets import without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.work import Work

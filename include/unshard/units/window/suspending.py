@@ -20,8 +20,7 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refusal_of
 from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
-from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import Collision
+from unshard.errors.rows import Collision, ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.work import Work

@@ -38,8 +38,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from unshard.adapters.meta.activeworkers import window_of
 from unshard.adapters.meta.shardrecords import WAITS
+from unshard.adapters.meta.taskrecords import window_of
 from unshard.adapters.target import Fence
 from unshard.adapters.target.shardremoval import delete_rows_of
 from unshard.config import Instance, ShardMode
@@ -62,8 +62,7 @@ from unshard.core.window.windowstages import Attempt, Done, WindowStage, WindowS
 from unshard.errors import UnshardError
 from unshard.errors.base import ConfigError, ServerError
 from unshard.errors.checks import EngineKept
-from unshard.errors.join import JoinChanged
-from unshard.errors.locks import ShardRowsUnknown
+from unshard.errors.locks import JoinChanged, ShardRowsUnknown
 from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import DeferredRowMissing, NoTargetTable, RowsContradict, ShardRowsNotDeleted
@@ -84,10 +83,9 @@ from unshard.units.full.targets import (
 from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.window.adoptedrules import adopt_rules
-from unshard.units.window.sparkjob import run_job
 from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
 from unshard.units.window.suspending import newest_ddl, refused_names, still_suspended, suspend_targets, suspended_of
-from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
+from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window, run_job
 from unshard.units.work import Work
 
 
