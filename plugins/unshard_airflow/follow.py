@@ -294,13 +294,10 @@ class StartLock(TaskOperator):
         self.lock = lock
 
     def execute(self, context: "Context") -> Any:
-        is_late = self._has_failed(context) and self._is_executable()
+        failed = context["ti"].get_dr_count(self.dag_of_locks, run_ids=[self.lock], states=["failed"])
+        is_late = bool(failed) and self._is_executable()
         run = self.lock + LATE if is_late else self.lock
         raise only_run(self.dag_of_locks, run, {"lock": self.lock})
-
-    def _has_failed(self, context: "Context") -> bool:
-        failed = context["ti"].get_dr_count(self.dag_of_locks, run_ids=[self.lock], states=["failed"])
-        return bool(failed)
 
     def _is_executable(self) -> bool:
         from unshard.units.ddl import coordinate

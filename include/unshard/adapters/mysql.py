@@ -96,7 +96,9 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         else:
             secured.load_default_certs()
         if tls.certificate:
-            _load_client_certificate(secured, tls)
+            with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
+                # Without this function OpenSSL would prompt for the key's password on the terminal.
+                secured.load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:
         # The message names the kind of fault, never the content of the file.
         raise CertificateInvalid(str(getattr(error, "reason", None) or "it is not in PEM format")) from None
@@ -106,12 +108,6 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 def common_names(certificate: Any) -> tuple[str, ...]:
     """Return the common names in a certificate's subject."""
     return tuple(value for part in certificate.get("subject", ()) for name, value in part if name == "commonName")
-
-
-def _load_client_certificate(secured: ssl.SSLContext, tls: Tls) -> None:
-    with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
-        # Without this function OpenSSL would prompt for the key's password on the terminal.
-        secured.load_cert_chain(certificate, key, password=lambda: "")
 
 
 @contextlib.contextmanager

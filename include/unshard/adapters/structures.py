@@ -301,7 +301,10 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
             text, left_out = normal_with_names(shown, reader.dialect)
             own, indexes = _normal(reader, columns[found], shown), _indexes(parts[found], text)
             if kind == "SYSTEM VERSIONED":
-                _refuse_transactions(f"{schema}.{found}", own)
+                # MariaDB logs the changes of a table with a period of transaction numbers as statements.
+                if any(each.default is None and each.data_type == "bigint" and each.is_generated for each in own):
+                    why = "its history is kept by transactions, and its changes are logged as statements"
+                    raise TableUnsupported(f"{schema}.{found}", why)
                 own, indexes = without_period(own, indexes, text)
             default = canonical(collation) if _is_foreign(reader) else collation
             yield wanted, TableSchema(own, indexes, text, default, left_out=left_out)
@@ -326,12 +329,6 @@ def _double(value: float) -> str:
 
 def _line(lines: list[str], column: str) -> str:
     return next((line for line in lines if line.startswith(f"  {identifier(column)} ")), "")
-
-
-def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:
-    """Raise for a period of transaction numbers: MariaDB logs such a table's changes as statements, not as rows."""
-    if any(column.default is None and column.data_type == "bigint" and column.is_generated for column in columns):
-        raise TableUnsupported(table, "its history is kept by transactions, and its changes are logged as statements")
 
 
 def _column(

@@ -81,7 +81,8 @@ def rows_statement(table: TableId, schema: TableSchema, span: KeyRange | None, w
     selected = ", ".join(map(expression, schema.written))
     if span is None:
         return f"SELECT {selected} FROM {table_name(table)}{f' WHERE ({where})' if where else ''}"  # noqa: S608
-    return f"{_ranged(table, schema, selected, span, where)} ORDER BY {_walked_names(schema)}"
+    walked = ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])
+    return f"{_ranged(table, schema, selected, span, where)} ORDER BY {walked}"
 
 
 def locking_rows(table: TableId, schema: TableSchema, columns: Sequence[Column], span: KeyRange) -> str:
@@ -98,10 +99,6 @@ def _ranged(table: TableId, schema: TableSchema, selected: str, span: KeyRange, 
         f"SELECT {selected} FROM {table_name(table)} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
         f" WHERE {condition(walked_columns(schema), span)}{f' AND ({where})' if where else ''}"
     )
-
-
-def _walked_names(schema: TableSchema) -> str:
-    return ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])
 
 
 # --- conditions of a dump ---

@@ -63,7 +63,7 @@ class Errors:
 
     def _text(self, trouble: Trouble, reference: str) -> str:
         error = trouble.error
-        if self._is_printed(_key(trouble)):
+        if self._is_printed(f"{trouble.place}: {trouble.error}"):
             return f"[{error.code}] {reference}"
         hint = "" if not error.hint or self._is_printed(error.next_step) else f" ({error.next_step})"
         return f"[{error.code}] {error.message}{hint}"
@@ -73,10 +73,6 @@ class Errors:
         is_printed = text in self._printed
         self._printed.add(text)
         return is_printed
-
-
-def _key(trouble: Trouble) -> str:
-    return f"{trouble.place}: {trouble.error}"
 
 
 class Following:

@@ -211,7 +211,8 @@ def read_block(block: Block, node: Node, place: FilePlace) -> Values:
     places: dict[str, FilePlace] = {}
     for key in block.keys:
         child = node.entries.get(key.name)
-        if child is not None and not _is_empty(child):
+        # DM's files often have `key: ""`, which counts as missing.
+        if child is not None and not (isinstance(child, Scalar) and not child.text):
             places[key.name] = place.at(key.name, node.lines[key.name])
             with place.findings.collected():
                 _read_key(key, child, places[key.name], values)
@@ -266,11 +267,6 @@ def kind_of(node: Node) -> str:
             return "a mapping"
         case _:
             assert_never(node)
-
-
-def _is_empty(node: Node) -> bool:
-    """Return whether a value counts as missing: null or empty text. DM's files often have `key: ""`."""
-    return isinstance(node, Scalar) and not node.text
 
 
 def _unknown(block: Block, name: str, place: FilePlace) -> UnknownKey:

@@ -22,7 +22,7 @@ from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
 from unshard.config.allowed import spark_connection
-from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
+from unshard.core.model import Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
 
@@ -205,6 +205,8 @@ def work_with(
     target, access = resolve(task.target, connections), storage_access(task.options, connections)
     present = PresentStructures(target)
     live, bulk = task.options.spark_connection, task.options.bulk_connection
+    is_remote = is_object_store(task.storage)
+    place = BucketPlace(f"{task.storage}/relay", access) if is_remote else Path(task.storage) / "relay"
     with contextlib.ExitStack() as stack:
         stack.callback(present.close)
         spark = LazySpark(stack, live, connections, task.name, starting)
@@ -213,7 +215,7 @@ def work_with(
             target=target,
             sources=MappingProxyType({i.source.id: resolve(i.source.endpoint, connections) for i in task.instances}),
             meta=meta,
-            store=RelayStore(_relay_place(task.storage, access)),
+            store=RelayStore(place),
             storage=Storage(task.storage, access),
             spark=spark,
             bulk_spark=spark if bulk == live else LazySpark(stack, bulk, connections, task.name, starting),
@@ -228,10 +230,6 @@ def _recorded_writer(target: Server, meta: Meta) -> Writer:
     writer = tried_writer(target, meta.schema)
     meta.write_paths.record(writer.writing)
     return writer
-
-
-def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
-    return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 
 def _once(make: Callable[[], T]) -> Callable[[], T]:

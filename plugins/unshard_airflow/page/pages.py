@@ -29,7 +29,7 @@ from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView
-    from unshard.units.ddl.scene import LockFacts, LockView
+    from unshard.units.ddl.scene import LockFacts
 
 F = TypeVar("F", bound="LockFacts")
 
@@ -272,7 +272,10 @@ class Pages:
             {
                 **self._form(visit),
                 "lock": view,
-                "conflicts": _conflicts(view),
+                "conflicts": [
+                    (shard, marked(statement(view.ddl), statement(ddl)), words)
+                    for shard, ddl, words in zip(view.conflicts, view.conflicting, view.differences, strict=True)
+                ],
                 "refused": refused,
                 "told": told,
                 "shards": shards_of(view),
@@ -367,12 +370,6 @@ def _stops(known: Iterable[SuspendedTarget], values: Mapping[str, str]) -> tuple
     if not found:
         raise Unfit("that target continues already, or is suspended again" if wanted else "no target is suspended")
     return found
-
-
-def _conflicts(view: "LockView") -> Sequence[Any]:
-    """Return each shard in conflict with both statements, the marked differences, and their descriptions."""
-    shards = zip(view.conflicts, view.conflicting, view.differences, strict=True)
-    return [(shard, marked(statement(view.ddl), statement(ddl)), words) for shard, ddl, words in shards]
 
 
 class Piece(NamedTuple):

@@ -172,14 +172,12 @@ class Joins(Records):
         for each, member in self._members(db, target, is_newest=True):
             members[shard_of(each)] = member
             accepted[shard_of(each)] = Accepted(each.seq, location_of(each, "ddl_"), each.shard_uid)
-        group = Group(members, columns, row.last_id, self._floor(row))
+        floor = None
+        if row.floor_digest:
+            floor = Member(self._structures.get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
+        group = Group(members, columns, row.last_id, floor)
         change = _open_change(db, target)
         return JoinedTarget(target, group, _names_of(row), row.version, accepted, row.settled_version, change)
-
-    def _floor(self, row: AnyRow) -> Member | None:
-        if not row.floor_digest:
-            return None
-        return Member(self._structures.get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
 
     def _members(self, db: TaskReader, target: TableId, *, is_newest: bool = False) -> list[tuple[AnyRow, Member]]:
         """Return the states of the shards, oldest first; `is_newest`: only the newest of each shard."""

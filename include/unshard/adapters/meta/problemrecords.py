@@ -340,11 +340,8 @@ def _oldest_due(db: TaskReader, source: str) -> float | None:
     found: dict[tuple[str, str], AnyRow] = {}
     for row in db.select(MEMBER, source=source, order=MEMBER.c.seq):
         found[row.shard_schema, row.shard_table] = row
-    return earliest(*(row.accepted_at for row in found.values() if _is_due(row)))
-
-
-def _is_due(row: AnyRow) -> bool:
-    return bool({column for column, *_ in json.loads(row.reloads)} & {*json.loads(row.ids).values()})
+    due = {name: {column for column, *_ in json.loads(row.reloads)} for name, row in found.items()}
+    return earliest(*(row.accepted_at for name, row in found.items() if due[name] & {*json.loads(row.ids).values()}))
 
 
 def _owner_columns(owner: Shard | None) -> dict[str, str | None]:

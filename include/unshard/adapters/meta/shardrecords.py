@@ -319,7 +319,11 @@ def _read_planned_shards(
         rows = db.select(HELD_ROWS, _is_near(HELD_ROWS, source, waiting), order=HELD_ORDER)
         held += (row for row in rows if shard_of(row) in waiting)
     rows = db.fetch(_rows_of_shards(db.task, source, shards))
-    return _states(rows, queue, held, _left(db) if named is None else frozenset())
+    left = frozenset(map(shard_of, db.select(SHARD, SHARD.c.has_left != 0))) if named is None else frozenset()
+    if left:  # a new shard may have one as its peer that was dropped upstream and still has held rows
+        holding = select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, is_one_of(HELD_ROWS, left))).distinct()
+        left = frozenset(map(shard_of, db.fetch(holding)))
+    return _states(rows, queue, held, left)
 
 
 def _states(
@@ -376,13 +380,6 @@ def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
     if shards is None:
         return table.c.source.is_not(None)
     return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source == source
-
-
-def _left(db: TaskReader) -> frozenset[Shard]:
-    """Return the shards that were dropped upstream and still have held rows; a new shard may have one as its peer."""
-    left = frozenset(map(shard_of, db.select(SHARD, SHARD.c.has_left != 0)))
-    holding = select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, is_one_of(HELD_ROWS, left))).distinct()
-    return frozenset(map(shard_of, db.fetch(holding))) if left else left
 
 
 def read_unknown_shards(db: TaskReader, source: str) -> tuple[ShardWithUnknowns, ...]:

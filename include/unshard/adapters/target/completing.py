@@ -43,7 +43,7 @@ from unshard.adapters.target.targetrows import (
     key_of,
     shown,
 )
-from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
 from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import ChangedRowMissing, RowsMissing
@@ -214,12 +214,12 @@ def _without_gaps(connection: Connection, key: Sequence[Column], each: Lines) ->
     for start in range(0, len(patches.rows), READ_KEYS):
         made += _whole_lines(connection, key, each, patches, range(start, min(start + READ_KEYS, len(patches.rows))))
     lacking = [number for number, line in enumerate(made) if line is None]
-    deferred = [_deferred(key, each.shards[int(patches.rows[number])], patches.bases[number]) for number in lacking]
+    deferred = []
+    for number in lacking:
+        values = patches.bases[number]
+        told = ", ".join(shown(*pair) for pair in zip(key, values, strict=True))
+        deferred.append(DeferredRow(each.shards[int(patches.rows[number])], values, told))
     return _with(each, patches.rows, made), deferred
-
-
-def _deferred(key: Sequence[Column], shard: Shard, values: Key) -> DeferredRow:
-    return DeferredRow(shard, values, ", ".join(shown(*pair) for pair in zip(key, values, strict=True)))
 
 
 def _whole_lines(

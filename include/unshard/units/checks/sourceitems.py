@@ -269,7 +269,9 @@ def check_source(
             if before is not None:
                 # A transaction that is about to be committed is gone by now.
                 stayed = before & (upstream.prepared(connection) or before)
-                checked = replace(checked, items=(*checked.items, *_prepared(instance.source.id, len(stayed))))
+                errors = [TransactionsPrepared(instance.source.id, len(stayed))] if stayed else []
+                prepared = verdict("prepared_transactions", place, errors, "none stays prepared")
+                checked = replace(checked, items=(*checked.items, *prepared))
             if is_loaded or checked.schemas is None:
                 return checked
             image = checked.values.get("binlog_row_image", "FULL")
@@ -462,11 +464,6 @@ def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
     except GtidNotFound as error:
         return [error]
     return []
-
-
-def _prepared(source: str, count: int) -> list[Item]:
-    errors = [TransactionsPrepared(source, count)] if count else []
-    return verdict("prepared_transactions", f"source {source}", errors, "none stays prepared")
 
 
 def _unknown_types(schemas: Mapping[TableId, TableSchema]) -> Iterator[UnshardError]:

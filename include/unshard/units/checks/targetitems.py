@@ -114,7 +114,9 @@ def _shared(task: Task, connections: Connections, shards: Group, key: SharedKey)
         def asked(shard: Shard) -> _AskedKeys:
             index = leading_index(shards[shard], key.columns)
             assert index is not None
-            return _AskedKeys(shard, key.columns, index, _dumped(task, shard.source))
+            is_all = task.task_mode.syncs  # the binlog brings the rows that the dump excludes, too
+            dumped = "TRUE" if is_all else task.instance(shard.source).dump.where or "TRUE"
+            return _AskedKeys(shard, key.columns, index, dumped)
 
         ask_all(lambda connection, shard: samples.update({shard: _sample(connection, asked(shard))}))
         ask_all(lambda connection, shard: found.update(_found(connection, asked(shard), samples)))
@@ -129,10 +131,6 @@ class _AskedKeys:
     columns: tuple[str, ...]
     index: Index
     dumped: str
-
-
-def _dumped(task: Task, source: str) -> str:
-    return "TRUE" if task.task_mode.syncs else task.instance(source).dump.where or "TRUE"
 
 
 def _with_source(task: Task, connections: Connections, source: str, shards: Sequence[Shard], ask: Any) -> None:

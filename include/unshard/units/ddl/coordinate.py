@@ -147,7 +147,8 @@ def executed(
     with meta.locks.exclusive(lock_id):
         begun = _begun(meta, lock_id)
         if _is_due(begun.lock, begun.scene, as_source):
-            _execute(meta, begun, executor or LockExecutor(meta, target, lock_id))
+            by = executor or LockExecutor(meta, target, lock_id)
+            evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, by))
     return observe(meta)
 
 
@@ -228,10 +229,6 @@ def _begun(meta: "Meta", lock_id: str) -> _Execution:
     lock = meta.locks.get(lock_id)
     version = meta.joins.version(lock.target)
     return _Execution(lock, read_scene(meta, (lock,)), version)
-
-
-def _execute(meta: "Meta", begun: _Execution, executor: "LockExecutor") -> None:
-    evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, executor))
 
 
 def _run(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:

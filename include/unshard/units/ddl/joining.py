@@ -268,6 +268,7 @@ class _Follower:
         if present is None:
             return None
         members = [member.structure for member in joined.group.members.values()]
+        structures = meta.structures.get({state.structure for state in shards if state.structure}).values()
         is_delayed = self.rules.contract_delay > 0 and meta.joins.idle_seconds(self.target) < self.rules.contract_delay
         return JoinScene(
             joined,
@@ -281,14 +282,11 @@ class _Follower:
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             meta.joins.refused(self.target),
             is_delayed,
-            self._lacks([*self._structures(shards), *members], present),
+            self._lacks([*structures, *members], present),
             self.rejected,
             self.rules.time_zone,
             (lambda entry: self.executor.own(entry, present, in_steps=True)) if self.rules.is_strict else None,
         )
-
-    def _structures(self, shards: Sequence[ShardState]) -> Iterable[TableSchema]:
-        return self.meta.structures.get({state.structure for state in shards if state.structure}).values()
 
     def _lacks(self, structures: Iterable[TableSchema], present: TableSchema) -> frozenset[str]:
         asked = frozenset[str]().union(*(features(each.create_sql) for each in structures))

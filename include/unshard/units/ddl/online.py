@@ -178,7 +178,8 @@ class OnlineDdl:
                 continue
             schema = self._structure(ddl, statement, table, present)
             seen = BY_RULE if rules.are_own else ""
-            if GH_OST.search(statement.text) or _is_changelog(schema) or _has_changelog(online_tables, real, table):
+            is_changelog = schema is not None and schema.names == CHANGELOG
+            if GH_OST.search(statement.text) or is_changelog or _has_changelog(online_tables, real, table):
                 seen = BY_GH_OST
             if role is Role.TRASH and seen:
                 return OnlineTable(table, real, role, seen, statement.timestamp)
@@ -310,10 +311,6 @@ def _remembering(online_table: OnlineTable, statement: Statement, structure: str
     if online_table.role is Role.TRASH:
         return online_table
     return replace(online_table, statements=(*online_table.statements, statement), structure=structure)
-
-
-def _is_changelog(schema: TableSchema | None) -> bool:
-    return schema is not None and schema.names == CHANGELOG
 
 
 def _has_changelog(online_tables: OnlineTables, real: TableId, table: TableId) -> bool:

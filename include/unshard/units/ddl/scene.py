@@ -215,7 +215,7 @@ class Scene:
             held_rows=sum(file.rows for file in held),
             held_bytes=sum(file.bytes for file in held),
             error=lock.error or self.error_of(lock),
-            reason=_reason(heads, decision),
+            reason=next(filter(None, (heads[shard].reason for shard in (*decision.ready, *decision.conflicts))), ""),
             outcome=lock.outcome,
             verdict=lock.verdict,
             statements=lock.replacement,
@@ -268,10 +268,6 @@ def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[s
         return {}
     barred = (Way.NOTHING, f"rows of {new.shard} would have no place in {lock.target}")
     return {"ways": (Way.PLACED,), "barred": (barred,), "extension": statements}
-
-
-def _reason(heads: Mapping[Shard, QueueEntry], decision: LockDecision) -> str:
-    return next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), "")
 
 
 def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -> tuple[str, ...]:

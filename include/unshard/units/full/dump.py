@@ -73,15 +73,11 @@ def dump(work: Work, source: str) -> DumpReport:
         raise NoSnapshot(source)
     if state.phase.order < Phase.DUMPED.order:
         with work.meta.active_workers.at(dump_of(source)):
-            _note_condition(work, source)
+            # The condition of the task file is that of the dump as long as no row is read.
+            if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
+                work.meta.conditions.put(source, work.task.instance(source).dump.where)
             _dump_steadily(work, source)
     return _report(work, source)
-
-
-def _note_condition(work: Work, source: str) -> None:
-    """Record the condition of the task file as the dump's condition, as long as no row is read."""
-    if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
-        work.meta.conditions.put(source, work.task.instance(source).dump.where)
 
 
 def dump_folder(source: str) -> str:
@@ -189,7 +185,8 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
     new = [state for state in shards if state.shard not in have]
     walked = _walked(work, job, new)
     bounds = dict(_walk(work, job, walked))
-    sizes = _sizes(work, job.source, new)
+    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+        sizes = structures.table_sizes(connection, [state.shard.table for state in new])
     chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
     return work.meta.chunks.plan(job.source, chunks)
 
@@ -252,12 +249,6 @@ def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tu
     with ThreadPoolExecutor(work.task.instance(job.source).dump.threads, thread_name_prefix="walk") as pool:
         tables = pool.map(lambda state: plan_bounds(job, state.shard.table, state.structure), shards)
         yield from zip((state.shard for state in shards), tables, strict=True)
-
-
-def _sizes(work: Work, source: str, shards: Sequence[ShardState]) -> dict[TableId, int]:
-    tables = [state.shard.table for state in shards]
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        return structures.table_sizes(connection, tables)
 
 
 def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chunk]:

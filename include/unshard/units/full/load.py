@@ -61,7 +61,11 @@ def reread_mended(work: Work, source: str, job_of: Callable[[str], LoadJob]) -> 
         return
     clashes = [each.clash for each in found]
     states = {state.shard: state for state in work.meta.structures.shards()}
-    shards = {*_changed(work, clashes, states), *_begun(work, {source, *_owners(clashes)})}
+    owners = {clash.owner.source for clash in clashes if clash.owner}
+    # An earlier attempt has begun to read the unfinished ones again.
+    begun = {chunk.shard for each in {source, *owners} for chunk in _unfinished(work, each)}
+    shards = {*_changed(work, clashes, states), *begun}
+
     for shard in sorted(shards):
         if _may_be_read(work, shard, source):
             _reread(work, states[shard], job_of(shard.source))
@@ -69,20 +73,11 @@ def reread_mended(work: Work, source: str, job_of: Callable[[str], LoadJob]) -> 
     work.meta.collisions.close(gone)
 
 
-def _owners(clashes: Iterable[Clash]) -> set[str]:
-    return {clash.owner.source for clash in clashes if clash.owner}
-
-
 def _changed(work: Work, clashes: Iterable[Clash], states: dict[Shard, ShardState]) -> Iterator[Shard]:
     for clash in clashes:
         for shard in (clash.shard, clash.owner):
             if shard in states and clash.condition and not has_row(work, states[shard], clash):
                 yield shard
-
-
-def _begun(work: Work, sources: set[str]) -> Iterator[Shard]:
-    for source in sources:
-        yield from (chunk.shard for chunk in _unfinished(work, source))
 
 
 def _unfinished(work: Work, source: str) -> list[Chunk]:

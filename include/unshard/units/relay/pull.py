@@ -84,14 +84,10 @@ def locate(server: Server, source: str, history: str, replica_id: int) -> Locati
         if location.position >= LONGEST or upstream.binlog_files(connection).get(location.file, 0) >= LONGEST:
             raise UnsupportedEvent(str(location), "the position of a GTID in a file beyond 4 GiB")
         if found.flavor == "mariadb":
-            _prove(connection, source, location, history, found.identity)
+            state = upstream.gtid_at(connection, location)
+            if not same(state, history):
+                raise GtidNotFound(source, found.identity, history, f"it has {state or 'none'} at {location}")
     return location
-
-
-def _prove(connection: Connection, source: str, location: Location, history: str, identity: str) -> None:
-    state = upstream.gtid_at(connection, location)
-    if not same(state, history):
-        raise GtidNotFound(source, identity, history, f"it has {state or 'none'} at {location}")
 
 
 def _first_after(server: Server, source: str, history: str, new_server: tuple[str, int]) -> Location:
@@ -260,7 +256,8 @@ def _resumed(
 ) -> tuple[upstream.Upstream, Location]:
     """Return the state of a source that may continue the stored binlog, and the location where it continues."""
     found = upstream.inspect(connection, source)
-    _check_source(source, found)
+    if found.binlog_format.upper() != "ROW":
+        raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
     resumes = stored_end(store, source, begins)
     known = options.get("identity")
     if known and known != found.identity:
@@ -321,11 +318,6 @@ def _switch(
 
 def _replica_id(options: PullOptions) -> int:
     return options.get("server_id") or random.randrange(*binlogstream.REPLICA_IDS)
-
-
-def _check_source(source: str, found: upstream.Upstream) -> None:
-    if found.binlog_format.upper() != "ROW":
-        raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
 
 
 class _Stream:

@@ -343,7 +343,10 @@ def _field(
     if shard_column.is_generated or not _mixes(shard_column, target_column):
         raise _differs(shard, shard_column, target, target_column)
     place = places[shard_column.name.lower()]
-    charset = None if _same_bytes(shard_column.charset, target_column.encoding) else shard_column.charset
+    charset, encoding = shard_column.charset, target_column.encoding
+    if encoding is None or (charset is not None and is_stored_alike(charset, encoding)):
+        charset = None
+
     return TargetField(
         target_column,
         place,
@@ -363,10 +366,6 @@ def _mixes(shard_column: Column, target_column: Column) -> bool:
     if target_column.data_type in EXACT:
         return shard_column.data_type in EXACT[target_column.data_type]
     return FAMILIES.get(shard_column.data_type) == FAMILIES.get(target_column.data_type)
-
-
-def _same_bytes(from_charset: str | None, to_charset: str | None) -> bool:
-    return from_charset is None or to_charset is None or is_stored_alike(from_charset, to_charset)
 
 
 def _fraction(column: Column) -> int:

@@ -227,7 +227,8 @@ def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
     if has_gaps:
         runs, order = runs.take(pa.array(order)), np.arange(len(order))
     narrow = runs.drop_columns(["line", "blank"])
-    narrow = (narrow if _is_sorted(order) else narrow.take(pa.array(order))).combine_chunks()
+    is_sorted = bool((order[1:] > order[:-1]).all())
+    narrow = (narrow if is_sorted else narrow.take(pa.array(order))).combine_chunks()
     last, cases, broken = _decide(narrow)
     origins = _origins(narrow, last) if is_tracked(runs) else None
     if has_gaps:
@@ -385,10 +386,6 @@ def shown_key(job: WindowJob, target: int, key: bytes) -> str:
     values = shuffle.decode(columns, key)
     pairs = zip(columns, values, strict=True)
     return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
-
-
-def _is_sorted(order: np.ndarray) -> bool:
-    return bool((order[1:] > order[:-1]).all())
 
 
 def _numbers(runs: pa.Table, name: str) -> np.ndarray:

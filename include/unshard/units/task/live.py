@@ -377,7 +377,9 @@ class _LiveRun:
                 self._tally.recovered(source)
                 has_more = report is not None and report.more
                 if report is not None and report.moved:
-                    self._note(source, report)
+                    self._tally.count(report)
+                    self._watch(WindowDone(source, report))
+                    self._advance(bool(report.ddls))
                     if not has_more:
                         self._pause(self._ends.rest_seconds)
                 elif goal is not None and not arrived and live.has_reached(goal):
@@ -392,11 +394,6 @@ class _LiveRun:
             if not is_first:
                 raise
             raise FinishedElsewhere(error.source, f"window {error.window}", error.message) from error
-
-    def _note(self, source: str, report: WindowReport) -> None:
-        self._tally.count(report)
-        self._watch(WindowDone(source, report))
-        self._advance(bool(report.ddls))
 
     def _advance(self, has_ddl: bool = False, has_moved: bool = True) -> None:
         with self._changed:

@@ -24,7 +24,6 @@ from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail
 from unshard.core.task.fullstages import FullStage, last_stage, source_stages
 from unshard.core.task.state import PauseState, Phase, SyncState
-from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept
 from unshard.errors import UnshardError
@@ -149,21 +148,18 @@ def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -
     )
     stages = following(made, Attempt(is_again=sync_state.open is not None))
     planned = tuple(PlannedStage(stage, explain(stage, made, around)) for stage in stages)
+    is_begun, has_more = sync_state.open is not None, work.store.links(source).has_more(made.ends)
+    window = WindowPlan(made.number, made.begins, made.ends, is_begun, made.safe, has_more)
     return SourcePlan(
         source,
         sync_state.phase,
         sync_state.checkpoint,
         planned,
-        None if made.is_empty else _window(work, made, sync_state.open is not None),
+        None if made.is_empty else window,
         tuple(kept(made, around)) if made.is_empty else (),
         stops,
         rules,
     )
-
-
-def _window(work: Work, made: Plan, is_begun: bool) -> WindowPlan:
-    has_more = work.store.links(made.source).has_more(made.ends)
-    return WindowPlan(made.number, made.begins, made.ends, is_begun, made.safe, has_more)
 
 
 def _holds(locks: tuple[LockPlan, ...]) -> dict[TableId, LockHold]:

@@ -367,7 +367,8 @@ def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str,
     """Return the check under the condition of its sources' dumps, if it has the same meaning in all places."""
     looked = look_through(known, changed_columns(check.shards))
     if looked.condition:
-        filtered = _under(check, looked.condition)
+        target, *shards = (replace(place, only=looked.condition) for place in check.places)
+        filtered = replace(check, target=target, shards=tuple(shards))
         looked = refused(looked, _messages(sessions, filtered, looked))
         check = filtered if looked.condition else check
     return replace(check, through=looked)
@@ -378,11 +379,6 @@ def changed_columns(shards: Sequence[ComparedTable]) -> set[str]:
     reshaped = [place.reshaped for place in shards if place.reshaped]
     filled = {name for each in reshaped for name, _ in each.constants}
     return filled | {name for each in reshaped for name, _, _ in each.mapped}
-
-
-def _under(check: TableCheck, condition: str) -> TableCheck:
-    target, *shards = (replace(place, only=condition) for place in check.places)
-    return replace(check, target=target, shards=tuple(shards))
 
 
 def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -> dict[str, str]:

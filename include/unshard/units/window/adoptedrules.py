@@ -26,7 +26,7 @@ from unshard.config import Instance
 from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.online import Role as Shown
-from unshard.core.ddl.parsed import Ddl, Role
+from unshard.core.ddl.parsed import Role
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import Location, Shard, TableId, TableSchema
@@ -229,16 +229,13 @@ def _is_created_behind(work: Work, shard: Shard) -> bool:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except UnshardError:
             ddl = None
-        if ddl is not None and shard.table not in _concerned(ddl):
+        uninvolved = Role.LIKE, Role.REFERENCED
+        if ddl is not None and all(ref.table != shard.table or ref.role in uninvolved for ref in ddl.tables):
             continue
         if ddl is not None and ddl.kind is DdlKind.CREATE_TABLE:
             return True
         raise RulesWait(shard.source, f"a DDL that may be about {shard} is not reached yet: `{statement.text[:200]}`")
     return False
-
-
-def _concerned(ddl: Ddl) -> set[TableId]:
-    return {ref.table for ref in ddl.tables if ref.role not in (Role.LIKE, Role.REFERENCED)}
 
 
 def _statements(work: Work, shard: Shard) -> Iterable[Statement]:

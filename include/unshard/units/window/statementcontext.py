@@ -279,11 +279,10 @@ class ChangedTables:
 
     def _is_hidden(self, change: RowChange, place: Location, later: Iterable[Segment]) -> bool:
         following = (each.statement for each in later if each.statement and each.begins > place)
-        return any(may_hide(each, change, self._is_routed(each)) for each in following)
-
-    def _is_routed(self, statement: Statement) -> bool:
         target_of = self._work.task.instance(self._source).routing.target_of
-        return any(target_of(table) for table, _, _ in mentions(statement).places)
+        return any(
+            may_hide(each, change, any(target_of(table) for table, _, _ in mentions(each).places)) for each in following
+        )
 
     def _statements(self) -> list[Segment]:
         if self._pulls:

@@ -507,7 +507,8 @@ def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) ->
 
     Rows that a window only holds have the same columns as when another window releases them.
     """
-    found = work.structures(_digests(plan))
+    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
+    found = work.structures(read | {file.structure for release in plan.releases for file in release.files})
     if not joined and not _holds_joined(work, plan):
         return found
     return {digest: with_stored_values(structure) for digest, structure in found.items()}
@@ -518,11 +519,6 @@ def _holds_joined(work: Work, plan: Plan) -> bool:
     return (
         bool(held) and work.task.shard_mode is ShardMode.OPTIMISTIC and not held.isdisjoint(work.meta.joins.targets())
     )
-
-
-def _digests(plan: Plan) -> set[str]:
-    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
-    return read | {file.structure for release in plan.releases for file in release.files}
 
 
 def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], is_again: bool) -> _Moved:
