@@ -25,7 +25,7 @@ from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded
-from unshard.units.full.makeindexes import MAKING_SECONDS, make_all
+from unshard.units.full.load import MAKING_SECONDS, make_all
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)

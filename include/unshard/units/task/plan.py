@@ -1,6 +1,6 @@
 """Plans without doing: the stages left of the full load, of the next window of each source, and of DDL locks (driver).
 
-Nothing is done and no row of the meta schema changes (adapters.meta.preview): no epoch is raised and no binlog is
+Nothing is done and no row of the meta schema changes (adapters.meta): no epoch is raised and no binlog is
 pulled. A DDL whose effect is not known yet is tried on empty trial tables of the target, which are dropped again. It
 needs no Spark, and works beside a process that runs the task, and while the task is paused.
 
@@ -17,7 +17,7 @@ needs no Spark, and works beside a process that runs the task, and while the tas
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from unshard.adapters.meta.preview import PreviewMeta
+from unshard.adapters.meta import PreviewMeta
 from unshard.config import Connections, Task, environment_connections
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
