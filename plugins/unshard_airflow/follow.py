@@ -160,7 +160,6 @@ class _Run:
         return bool(self.stopped) or self._has_news(locks) or self._must_fail() or has_changed(self._work.task)
 
     def tell(self, state: str) -> dict[str, Any]:
-        """Log the progress and publish it as XCom value."""
         counts, errors = self._state()
         self._told, self._told_state = time.monotonic(), (counts, errors)
         waiting = [f"{lock.id} {lock.state}" for lock in self._locks]
@@ -183,7 +182,6 @@ class _Run:
         return counts, [f"{each.place} {each.error.code}" for each in [*self._tally.errors.values()]]
 
     def _has_news(self, locks: "Locks") -> bool:
-        """Whether a lock or a difference needs a DAG run."""
         from unshard.units.task.opendifferences import open_differences
         from unshard_airflow.connections import airflow_connections
 

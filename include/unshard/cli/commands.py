@@ -46,7 +46,6 @@ class Command:
 
     @property
     def run(self) -> "Callable[[Namespace, Console], Answer]":
-        """Import and return the function that runs the command."""
         gc.disable()  # what an import makes lives on, so looking for garbage in it is in vain
         try:
             module = import_module(self.module)

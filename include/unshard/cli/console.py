@@ -99,7 +99,6 @@ class Console:
             raise NotConfirmed(question)
 
     def answer(self, answer: Answer) -> int:
-        """Print the result and return its exit code."""
         text = json.dumps(answer.document, indent=2) if self.as_json else "\n".join(map(on_terminal, answer.lines))
         print(text, file=self.out, flush=True)
         return answer.exit_code

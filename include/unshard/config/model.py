@@ -106,7 +106,6 @@ class Task:
 
     @property
     def checks_foreign_keys(self) -> bool:
-        """Whether the session of the target has `foreign_key_checks: 1`."""
         values = {name.lower(): value for name, value in self.target.session}
         return values.get("foreign_key_checks", "").lower() in ("1", "on", "true")
 

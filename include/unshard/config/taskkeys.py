@@ -38,7 +38,6 @@ class TaskMode(StrEnum):
 
     @property
     def loads(self) -> bool:
-        """Whether the task loads the dump."""
         return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
 
     @property

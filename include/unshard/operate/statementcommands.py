@@ -217,7 +217,6 @@ def _planned_step(work: Work, source: str, asked: Asked, error: UnshardError) ->
 
 
 def _lock_commands(work: Work, scene: Scene, lock: LockFacts, source: str, asked: Asked) -> Iterator[LockCommand]:
-    """Yield a command to the lock, or one for each shard of the source that is the only one with its DDL."""
     if lock.state is LockState.FAILED or (lock.state is LockState.UNDECIDED and len(lock.ready) > 1):
         if any(shard.source == source for shard in lock.ready):
             yield _lock_command(lock, asked, lock.ddl)

@@ -124,7 +124,6 @@ class Pages:
         )
 
     def task(self, visit: Visit, told: str = "", refused: str = "") -> Answer:
-        """Return the page of a task."""
         reading = self._service.reading(visit.task)
         locks, stops = reading.remarks.locks, reading.remarks.stops
         return Answer(
@@ -287,7 +286,6 @@ class Pages:
         )
 
     def _form(self, visit: Visit) -> dict[str, Any]:
-        """Return the values of a page with a form; a user who may not act gets no token."""
         made = guard.token(self._site.secret, visit.session, visit.user.get_id(), visit.task.name)
         return {**_frame(visit), "token_field": guard.FIELD, "token": made if visit.may_act else ""}
 

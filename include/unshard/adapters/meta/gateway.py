@@ -33,7 +33,6 @@ class TaskReader:
         raise NotImplementedError
 
     def mine(self, table: Any, /, *conditions: Any, **values: Any) -> ColumnElement[bool]:
-        """Return the condition that a row is of the task and has these values."""
         return and_(table.c.task == self.task, matches(table, values), *conditions)
 
     def select(

@@ -195,7 +195,6 @@ def _row(chunk: Chunk, now: Any) -> dict[str, Any]:
 
 
 def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
-    """Return the sums for the dump and the load in one statement."""
 
     def of(done: Any, rows: Any) -> Iterator[Any]:
         for value in (1, WEIGHT, rows, LOAD_CHUNK.c.bytes):

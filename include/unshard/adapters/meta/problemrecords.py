@@ -179,7 +179,6 @@ class DeferredRows(Records):
         return _counts(self._db, DEFERRED_ROW)
 
     def missing(self, source: str) -> Missing | None:
-        """Return the deferred rows that no held row can write; rows of dropped shards do not count."""
         is_held = exists().where(are_same(HELD_ROWS, DEFERRED_ROW, *SHARD_NAME), HELD_ROWS.c.safe != 0)
         is_dropped = exists().where(are_same(SHARD, DEFERRED_ROW, *SHARD_NAME), SHARD.c.dropped != 0)
         where, order = (~is_held, ~is_dropped), (DEFERRED_ROW.c.since, DEFERRED_ROW.c.digest)
@@ -216,7 +215,6 @@ class Reloads(Records):
         return _reload(row) if row else None
 
     def newest(self, number: int = SHOWN) -> tuple[Reload, ...]:
-        """Return the reloads that are not done and the newest others, newest first."""
         order = RELOAD.c.state == ReloadState.DONE, RELOAD.c.changed_at.desc(), *RELOAD.primary_key.columns
         return tuple(map(_reload, self._db.select(RELOAD, order=order, limit=number)))
 
@@ -429,7 +427,6 @@ class SuspendedTargets(Records):
         return tuple(cut)
 
     def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
-        """Lift a suspension; return whether the target was suspended."""
         is_open = {"source": stop.source, **target_columns(stop.target), "window": stop.window, "is_open": 1}
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))

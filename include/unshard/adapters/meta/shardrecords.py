@@ -137,7 +137,6 @@ class Structures(Records):
         return self._db.has(SHARD_DDL, state=EntryState.PENDING)
 
     def holds(self, source: str, before: int) -> bool:
-        """Whether a source has rows that were held before a window."""
         return self._db.has(HELD_ROWS, HELD_ROWS.c.window < before, source=source)
 
     def held_paths(self, source: str) -> frozenset[str]:
@@ -329,7 +328,6 @@ def _read_planned_shards(
 def _states(
     rows: Iterable[AnyRow], queue: Iterable[AnyRow], held: Iterable[AnyRow], left: Collection[Shard] = ()
 ) -> tuple[ShardState, ...]:
-    """Return the states of shards; of those that have left only the ones in `left`, or with a queue or held files."""
     queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
     for row in queue:
         queues[shard_of(row)].append(entry_of(row))
@@ -347,7 +345,6 @@ def _rows_of_shards(task: str, source: str, shards: frozenset[Shard] | None) -> 
 
 
 def _waiting(db: TaskReader, source: str) -> frozenset[Shard]:
-    """Return the shards with held rows that can be released, and the dropped ones with a queue or held rows."""
     found = {Shard(source, TableId(row.shard_schema, row.shard_table)) for row in db.fetch(_releasable(db, source))}
     dropped = frozenset(map(shard_of, db.select(SHARD, SHARD.c.dropped != 0, source=source)))
     if dropped:

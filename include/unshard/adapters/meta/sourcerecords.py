@@ -91,7 +91,6 @@ class Sources(Records):
         snapshot_gtid: str | None = None,
         dump_end: Location | None = None,
     ) -> SourceState:
-        """Set the phase of a source and its locations; the same phase again changes only the locations."""
         values: dict[str, Any] = {"phase": phase, "updated_at": tables.NOW}
         values |= location_columns(snapshot, "snapshot_") if snapshot else {}
         values |= {} if snapshot_gtid is None else {"snapshot_gtid": snapshot_gtid}

@@ -177,13 +177,11 @@ class References:
         self._connection, self._keys = connection, keys
 
     def of(self, step: RowStep) -> list[ForeignKey]:
-        """Return the foreign keys of the step's table whose columns its rows have."""
         names = {column.name.lower() for column in step.destination.columns}
         own = (key for key in self._keys if key.child == step.table)
         return [key for key in own if {name.lower() for name in key.columns} <= names]
 
     def to(self, step: RowStep) -> list[ForeignKey]:
-        """Return the foreign keys that reference the step's table, if its rows have a key."""
         return [key for key in self._keys if key.parent == step.table and step.key]
 
     def missing_parent(self, step: RowStep, *, is_end: bool = False) -> ReferencedRowMissing | None:

@@ -148,7 +148,6 @@ class ColumnUpdate:
     """Columns that the server would change by itself (ON UPDATE CURRENT_TIMESTAMP)."""
 
     def statement(self, rows: Sequence[Values]) -> str:
-        """Return the UPDATE of some rows; each has the values of the key and then of the columns."""
         sets = [f"{identifier(name)} = {identifier(name)}" for name in self.kept]
         for number, column in enumerate(self.columns, len(self.key)):
             by_value: dict[bytes | None, list[Values]] = {}

@@ -133,7 +133,6 @@ def _by_lines(connection: Connection, changes: Changes, found: _Found) -> list[d
 
 
 def _removed(connection: Connection, schema: TableSchema, found: _Found, removal: RowRemoval) -> Values:
-    """Remove one row with the values of a line; return the values that its own columns keep."""
     table, size = removal.destination.table, len(found.own)
     where = " AND ".join(conditions_of(removal.destination, schema, removal.line))
     names = ", ".join([*map(expression, found.own), *_after_update(found.own)])
@@ -166,7 +165,6 @@ def _filled(each: Lines, own: Sequence[Column], values: dict[int, Values]) -> It
 
 
 def _after_update(own: Sequence[Column]) -> Iterator[str]:
-    """Yield the expression for the value that each column has after an UPDATE of other columns."""
     for column in own:
         if "on update" in column.extra:
             digits = re.search(r"\((\d)\)", column.column_type)
@@ -225,7 +223,6 @@ def _without_gaps(connection: Connection, key: Sequence[Column], each: Lines) ->
 def _whole_lines(
     connection: Connection, key: Sequence[Column], each: Lines, patches: Patches, chosen: range
 ) -> Iterator[bytes | None]:
-    """Yield the whole line of each chosen patch; None for an optional row that does not exist."""
     partial = [each.lines[int(patches.rows[number])].as_py()[:-1].split(b"\t") for number in chosen]
     columns = each.destination.columns
     missing = [index for index in range(len(columns)) if any(fields[index] == ABSENT for fields in partial)]
@@ -251,7 +248,6 @@ def _wanted_fields(
     wanted: Sequence[Column],
     keys: Sequence[Key],
 ) -> dict[Key, Sequence[bytes]]:
-    """Return the values of the wanted columns of the rows with these keys, as fields of lines."""
     distinct, size = list(dict.fromkeys(keys)), len(key)
     found: dict[Values, Values] = {}
     for row in _wanted_rows(connection, destination, (*key, *wanted), key, distinct):

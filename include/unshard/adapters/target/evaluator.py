@@ -67,7 +67,6 @@ class ExpressionEvaluator:
                 mysql.query(connection, f"DROP TEMPORARY TABLE IF EXISTS {mysql.table_name(self._table)}")
 
     def _make(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> str:
-        """Create the table with the rows; return the name of the column that numbers them."""
         names = {column.name.lower() for column in structure.columns}
         number = next(name for n in range(len(names) + 1) if (name := f"_row_{n}") not in names)
         numbered = [replace(NUMBER, name=number), *(replace(column, nullable=True) for column in structure.written)]

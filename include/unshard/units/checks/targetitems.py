@@ -156,7 +156,6 @@ def _sample(connection: Any, asked: _AskedKeys) -> tuple[Key, ...]:
 def _found(
     connection: Any, asked: _AskedKeys, samples: Mapping[Shard, tuple[Key, ...]]
 ) -> Iterator[tuple[tuple[Shard, Shard], Key]]:
-    """Yield a key that this shard has, too, for each shard with sampled keys."""
     shard, first = asked.shard, asked.index.columns[0]
     wanted = {key: other for other, keys in samples.items() if other != shard for key in keys}
     if not wanted:

@@ -209,7 +209,6 @@ class TrialOfStatements:
         return None
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
-        """Return the structure after a statement; only a statement that changes a structure is tried on the target."""
         statement = replace(record.entry.statement, text=text)
         ddl = _read(statement)
         if ddl.kind in STRUCTURAL:

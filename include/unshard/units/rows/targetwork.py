@@ -277,8 +277,6 @@ def _origins(runs: pa.Table, last: np.ndarray) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Tracked:
-    """The origins of the last runs of all keys."""
-
     columns: tuple[Column, ...]
     origins: pa.Array
     safe: np.ndarray
@@ -330,7 +328,6 @@ def _by_key(
 def _writes(
     job: WindowJob, runs: pa.Table, content: _Content, rows: np.ndarray, how: np.ndarray
 ) -> Iterator[tuple[Lines, pa.Array]]:
-    """Yield the lines to write, for each mode and layout, with the numbers of their rows in `runs`."""
     layouts = _numbers(runs, "layout")[rows]
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():

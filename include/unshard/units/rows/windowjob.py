@@ -131,7 +131,6 @@ class WindowJob:
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
-        """The order of the parts by the moments of their rows; held files of one part of a window have one rank."""
         held = [part for part in self.parts if isinstance(part, HeldPart)]
         moments = sorted({(part.file.window, part.file.part) for part in held})
         ranks = {part.ordinal: moments.index((part.file.window, part.file.part)) for part in held}
@@ -159,7 +158,6 @@ class WindowJob:
         return replace(self, schemas=tuple(as_filled(s, filled[t]) if t in filled else s for t, s in pairs))
 
     def conversion(self, rows: Rows) -> tuple[Conversion, int]:
-        """Return the conversion of these rows, and the number of their layout."""
         found = self._conversions[rows]
         target = rows.target
         return found, self._layout_numbers[target, _names(found)]

@@ -668,7 +668,6 @@ def _place(
 
 
 def _waiting(work: Work) -> dict[TableId, NotYetInTarget]:
-    """Return per target the shards whose rows wait, the locks that they wait for, and the diverted rows."""
     locks: dict[TableId, list[str]] = defaultdict(list)
     for lock in work.meta.locks.open():
         locks[lock.target].append(str(lock.id))

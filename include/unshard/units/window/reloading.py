@@ -156,7 +156,6 @@ def _found(work: Work, shard: Shard, columns: Sequence[str]) -> Reload:
 
 
 def _refuse_kind(work: Work, shard: Shard) -> None:
-    """Raise if the shard shares keys with others: the row of the target may be another shard's."""
     target = _state(work, shard).target
     found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.clash.target == target]
     if found and work.task.instance(shard.source).load.on_duplicate is not OnDuplicate.ERROR:

@@ -117,7 +117,6 @@ def _meant(work: Work, source: str, segment: Segment) -> Segment:
 
 
 def _of_session(work: Work, asked: Connection, statement: Statement, meanings: Meanings) -> Meanings:
-    """Return the meanings with those that the session of the statement, or else a new session, gives to names."""
     of_target, utf8 = work.trial_tables.types(), structures.meaning_of_utf8(asked)
     chosen = structures.collations_by_charset(asked, statement.collations) if statement.collations else {}
     # A target that does not know MySQL's usual collation gives its own.

@@ -123,7 +123,6 @@ def _with_waiting(
 
 
 def _cause(stop: SuspendedTarget) -> tuple[str, str]:
-    """Return the source and the target whose error suspends a target: its own, or one connected with it."""
     error = error_of(stop)
     return stop.source, error.other if isinstance(error, ConnectedTargetWaits) else str(stop.target)
 

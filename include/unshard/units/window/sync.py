@@ -220,7 +220,6 @@ class _Window:
     begun: BegunWindow
     attempt: Attempt
     stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
-    """Targets that were suspended in this very window."""
     moved: _Moved = NOTHING_MOVED
     deleted: tuple[int, ...] = ()
     """The number of rows of each dropped or truncated shard that were deleted."""
