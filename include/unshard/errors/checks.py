@@ -1,6 +1,6 @@
 """US-23xx, US-680[12]: findings of the prechecks (`unshard check`) about sources, shards, task file and target."""
 
-from unshard.errors.base import Scope, SourceError, TargetError
+from unshard.errors.base import OneTargetError, Scope, SourceError, TargetError
 
 
 class CheckFailed(SourceError):
@@ -486,8 +486,7 @@ class TargetNamesAlike(CheckFailed, code="US-2391", scope=Scope.CONFIG):
     hint = "give one of them another name by a route, or use a target with lower_case_table_names = 0"
 
 
-class LocalInfileOff(TargetError, code="US-6801"):
-    target: str
+class LocalInfileOff(OneTargetError, code="US-6801"):
     template = "target {target} has local_infile OFF"
     hint = "SET GLOBAL local_infile = ON, and the same in the server's configuration"
 

@@ -1,6 +1,6 @@
 """US-50xx: shard groups, DDL locks, commands about locks and statements. US-509x, US-517x: reloads. US-51xx: joins."""
 
-from unshard.errors.base import Scope, ShardDdlError
+from unshard.errors.base import Scope, ShardDdlError, TargetDdlError
 
 
 class ShardDdlRefused(ShardDdlError, code="US-5001"):
@@ -122,8 +122,7 @@ class NothingRefused(CommandError, code="US-5037"):
     hint = "`unshard locks` shows what it waits for and what helps"
 
 
-class TargetIsReplaced(ShardDdlError, code="US-5060", transient=True):
-    target: str
+class TargetIsReplaced(TargetDdlError, code="US-5060", transient=True):
     lock: str
     ddl: str
     template = "{target} is the target of a new shard, and lock {lock} is executing `{ddl}` on it"
@@ -145,23 +144,20 @@ class ShardRowsUnknown(ShardDdlError, code="US-5071"):
     hint = "skip it to keep the rows; to remove them, delete them from the target by hand first"
 
 
-class ShardsWithoutJoin(ShardDdlError, code="US-5100"):
-    target: str
+class ShardsWithoutJoin(TargetDdlError, code="US-5100"):
     conflicts: str
     template = "the shards of {target} have no common structure: {conflicts}"
     hint = "change one of the sides, then start the task again"
 
 
-class ShardModeWaits(ShardDdlError, code="US-5101"):
-    target: str
+class ShardModeWaits(TargetDdlError, code="US-5101"):
     mode: str
     waits: str
     template = "{target} cannot change to shard-mode '{mode}' yet: {waits}"
     hint = "`unshard locks` shows the open locks and differences"
 
 
-class TargetBeingChanged(ShardDdlError, code="US-5150", scope=Scope.INTERNAL, transient=True):
-    target: str
+class TargetBeingChanged(TargetDdlError, code="US-5150", scope=Scope.INTERNAL, transient=True):
     template = "{target} is being expanded or contracted by another process"
     hint = "nothing to do: the next attempt executes the lock"
 
@@ -173,15 +169,13 @@ class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
     hint = "let the shards agree, or use `unshard skip --shard` or `unshard drop-shard`"
 
 
-class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
-    target: str
+class JoinNotReached(TargetDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
     statements: str
     template = "{target} would not have the structure that its shards need after `{statements}`"
     hint = "`unshard locks` shows the shard; skip or replace its DDL"
 
 
-class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
-    target: str
+class JoinRefused(TargetDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
     errno: int
     server_message: str
     statement: str
@@ -189,28 +183,24 @@ class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
     hint = "`unshard locks` shows the shard; skip or replace its DDL"
 
 
-class TargetNameTaken(ShardDdlError, code="US-5161", scope=Scope.DOWNSTREAM):
-    target: str
+class TargetNameTaken(TargetDdlError, code="US-5161", scope=Scope.DOWNSTREAM):
     columns: str
     template = "{target} has a column of its own with the name that its shards need: {columns}"
     hint = "rename or drop the target's column (ALTER TABLE … RENAME COLUMN); the next run continues"
 
 
-class TargetColumnsGone(ShardDdlError, code="US-5180", scope=Scope.DOWNSTREAM):
-    target: str
+class TargetColumnsGone(TargetDdlError, code="US-5180", scope=Scope.DOWNSTREAM):
     columns: str
     template = "{target} was altered by someone else: it lacks {columns}"
     hint = "add the columns to the target again, then run `unshard reload TASK --shard S --columns C` for each shard"
 
 
-class JoinChanged(ShardDdlError, code="US-5120", scope=Scope.INTERNAL):
-    target: str
+class JoinChanged(TargetDdlError, code="US-5120", scope=Scope.INTERNAL):
     template = "target table {target} was changed while rows for it were converted"
     hint = "nothing to do: the next attempt writes them into the present columns"
 
 
-class JoinChanging(ShardDdlError, code="US-5121", scope=Scope.INTERNAL, transient=True):
-    target: str
+class JoinChanging(TargetDdlError, code="US-5121", scope=Scope.INTERNAL, transient=True):
     statement: str
     template = "target table {target} is being changed: {statement}"
     hint = "nothing to do: the next attempt writes the rows after the change"

@@ -1,6 +1,6 @@
 """US-7xxx: meta tables, storage path, Spark, the life of a task. US-6010 to US-6013, US-6805: fences and windows."""
 
-from unshard.errors.base import MetaError, Scope, TargetError
+from unshard.errors.base import MetaError, OneTargetError, Scope, TargetError
 
 
 class MetaMissing(MetaError, code="US-7001"):
@@ -73,8 +73,7 @@ class MetaTooOld(MetaError, code="US-7011"):
     hint = "`unshard migrate` or the task's next window migrates it; older processes then reject it"
 
 
-class FenceMissing(TargetError, code="US-6010", scope=Scope.INTERNAL):
-    target: str
+class FenceMissing(OneTargetError, code="US-6010", scope=Scope.INTERNAL):
     source: str
     template = "the fence of source {source} for target table {target} is missing"
     hint = "the meta schema was changed by hand: restore it, or clear it and run the full part of the task again"
