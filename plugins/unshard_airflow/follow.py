@@ -80,7 +80,6 @@ class Follow(WindowOperator):
         from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, Tally, follow
         from unshard.units.task.run import goals
-        from unshard.units.window.suspending import error_of
 
         work.meta.pauses.refuse()
         known = {each.source: each.phase for each in work.meta.sources.all()}
@@ -110,7 +109,7 @@ class Follow(WindowOperator):
         told = run.tell(str(end))
         self.stopped = run.stopped
         if self.stopped:
-            raise error_of(self.stopped[0])
+            raise self.stopped[0].refusal.error
         # A run that came second leaves the source to the first one.
         for trouble in tally.errors.values():
             if trouble.place in self.sources and not isinstance(trouble.error, FencedOut):

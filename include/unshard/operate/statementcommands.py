@@ -171,8 +171,7 @@ def _issued(action: str, details: Mapping[str, object]) -> Callable[[str, str, s
 
 
 def _check(work: Work, place: StatementPlace) -> None:
-    checkpoint, begun = work.meta.checkpoints.get(place.source), work.meta.windows.open(place.source)
-    assert checkpoint is not None
+    checkpoint, begun = work.meta.checkpoints.one(place.source), work.meta.windows.open(place.source)
     if place.is_before(checkpoint.location, checkpoint.gtid):
         raise CommandPast(str(place), str(checkpoint.location))
     if begun is not None and place.is_before(begun.ends, begun.gtid):
@@ -180,8 +179,7 @@ def _check(work: Work, place: StatementPlace) -> None:
 
 
 def _segment(work: Work, place: StatementPlace) -> Segment | None:
-    checkpoint = work.meta.checkpoints.get(place.source)
-    assert checkpoint is not None
+    checkpoint = work.meta.checkpoints.one(place.source)
     history = checkpoint.gtid
     for segment in work.store.links(place.source).run(checkpoint.location):
         if place.is_in(segment, history):

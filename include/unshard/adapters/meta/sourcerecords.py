@@ -114,6 +114,12 @@ class Checkpoints(Records):
         location, totals = Location(row.file, row.position), (row.windows, row.rows_applied)
         return Checkpoint(location, row.gtid, row.window, row.last_time, row.committed_at, *totals)
 
+    def one(self, source: str) -> Checkpoint:
+        """Return the checkpoint of a source, which must be handed over."""
+        found = self.get(source)
+        assert found is not None
+        return found
+
     def start(self, source: str, location: Location, gtid: str = "") -> Checkpoint:
         """Set the first checkpoint and the phase SYNC in one transaction; an existing checkpoint stays."""
         counts = {"window": 0, "last_time": 0, "windows": 0, "rows_applied": 0}
@@ -122,9 +128,7 @@ class Checkpoints(Records):
             lock_source(db, source)
             db.add(CHECKPOINT, {"source": source, **location_columns(location), **first})
             db.update(SOURCE, {"phase": Phase.SYNC, "updated_at": tables.NOW}, source=source)
-        found = self.get(source)
-        assert found is not None
-        return found
+        return self.one(source)
 
 
 class RulesInForce(Records):

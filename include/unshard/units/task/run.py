@@ -40,7 +40,7 @@ from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.window.adoptedrules import refusal_of
-from unshard.units.window.suspending import error_of, retry
+from unshard.units.window.suspending import retry
 from unshard.units.work import Work, begin
 
 T = TypeVar("T")
@@ -343,7 +343,8 @@ def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float,
     sources = tuple(_source_outcome(work, source, tally.counts.get(source, Counter())) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
-        Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
+        Trouble(f"{stop.source}, {stop.target}", stop.refusal.error, False)
+        for stop in work.meta.suspended_targets.all()
     )
     differences = open_differences(work.task, work.meta, connections)
     return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)

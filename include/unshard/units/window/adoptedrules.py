@@ -239,8 +239,7 @@ def _is_created_behind(work: Work, shard: Shard) -> bool:
 
 
 def _statements(work: Work, shard: Shard) -> Iterable[Statement]:
-    checkpoint = work.meta.checkpoints.get(shard.source)
-    assert checkpoint is not None
+    checkpoint = work.meta.checkpoints.one(shard.source)
     name = shard.table.name.lower()
     for segment in chain(work.store.segments(shard.source), checkpoint.location):
         if segment.statement is not None and name in segment.statement.text.lower():

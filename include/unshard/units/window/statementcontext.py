@@ -211,8 +211,7 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
     if table not in found:
         raise StructureNotShown(str(entry.shard), "the source has no such table any more")
     pull_source(work, source)
-    checkpoint = work.meta.checkpoints.get(source)
-    assert checkpoint is not None  # planning requires it
+    checkpoint = work.meta.checkpoints.one(source)  # planning requires it
     for segment in work.store.links(source).following(checkpoint.location):
         if segment.statement is not None and names(segment.statement, table):
             text = " ".join(segment.statement.text.split())
@@ -286,8 +285,7 @@ class ChangedTables:
     def _statements(self) -> list[Segment]:
         if self._pulls:
             pull_source(self._work, self._source)
-        checkpoint = self._work.meta.checkpoints.get(self._source)
-        assert checkpoint is not None  # planning requires it
+        checkpoint = self._work.meta.checkpoints.one(self._source)  # planning requires it
         run = self._work.store.links(self._source).following(checkpoint.location)
         return [segment for segment in run if segment.statement is not None]
 

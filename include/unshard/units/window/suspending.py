@@ -101,7 +101,7 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
     if schema.digest != stop.structure:
         return "its structure has changed"
     why = ""
-    match error_of(stop):
+    match stop.refusal.error:
         case Collision() if policy is not Collisions.ERROR:
             why = f"on-duplicate is {policy} now"
         case Collision(key=key, condition=condition) if condition:
@@ -123,7 +123,7 @@ def _with_waiting(
 
 
 def _cause(stop: SuspendedTarget) -> tuple[str, str]:
-    error = error_of(stop)
+    error = stop.refusal.error
     return stop.source, error.other if isinstance(error, ConnectedTargetWaits) else str(stop.target)
 
 
@@ -152,8 +152,3 @@ def command_retry(work: Work, stops: Collection[SuspendedTarget], by: str, via: 
             via,
             is_new,
         )
-
-
-def error_of(stop: SuspendedTarget) -> UnshardError:
-    """Return the error for which a target is suspended."""
-    return stop.refusal.error
