@@ -245,12 +245,11 @@ def with_utf8(schema: TableSchema) -> TableSchema:
 
     This includes JSON columns: TiDB treats `_utf8mb4 x'..'` as binary there, and refuses it.
     """
-    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
+    columns = (
+        replace(each, sent_as="utf8mb4") if each.data_type == "json" or (each.charset or "binary") not in UTF8 else each
+        for each in schema.columns
+    )
     return replace(schema, columns=tuple(columns))
-
-
-def _needs_utf8(column: Column) -> bool:
-    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def server_dialect(connection: Connection) -> Dialect:

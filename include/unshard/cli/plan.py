@@ -78,13 +78,10 @@ def _join_lines(target: str, each: JoinPlan, differences: Sequence[DifferenceVie
     lines = [f"  {stage.kind:<17} {stage.text}" for stage in each.stages]
     lines += [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
     for view in differences:
-        lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {_progress(view)}{view.when}"]
+        have = f"{len(view.have)} of {view.shards} shards, " if view.state is State.OPEN else ""
+        lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {have}{view.when}"]
         lines += [f"    {one_line(text)}" for text in view.statements]
     return [f"differences of {target}", *lines] if lines else []
-
-
-def _progress(view: DifferenceView) -> str:
-    return f"{len(view.have)} of {view.shards} shards, " if view.state is State.OPEN else ""
 
 
 def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def steps(work: Work, asked: Asked) -> tuple[Step, ...]:
     """Return the commands of a request; raises a coded error if no command is possible."""
     _require_readable(asked)
     if asked.at or asked.gtid:
-        return (_statement_step(work, _place(work, asked), asked),)
+        if len(asked.sources) != 1:
+            raise PlaceUnreadable(asked.at or asked.gtid, "binlogs of several sources have nothing in common")
+        return (_statement_step(work, _read_place(work, asked.sources[0], asked.at, asked.gtid), asked),)
     found = [step for source in asked.sources for step in _stuck(work, source, asked)]
     if not found:
         raise NothingStuck(", ".join(asked.sources), "its next window can be planned, and no lock asks about its DDL")
@@ -103,12 +105,6 @@ def _require_readable(asked: Asked) -> None:
                 require_kind(NO_LOCK, read(one, 0, ""))
         except DdlUnreadable as error:
             raise ReplacementRefused(NO_LOCK, one_line(text), error.message) from error
-
-
-def _place(work: Work, asked: Asked) -> StatementPlace:
-    if len(asked.sources) != 1:
-        raise PlaceUnreadable(asked.at or asked.gtid, "binlogs of several sources have nothing in common")
-    return _read_place(work, asked.sources[0], asked.at, asked.gtid)
 
 
 def _read_place(work: Work, source: str, at: str, gtid: str) -> StatementPlace:

@@ -763,7 +763,10 @@ def _apply_next(
     except StepRefused:
         mysql.query(connection, "ROLLBACK")
         # The COMMIT of an attempt that was taken for lost may have been in progress.
-        if _has_moved(connection, pending, progress):
+        # Another transaction may have written more of the window.
+        if any(
+            is_applied(connection, each) or fencesteps.progress_of(connection, each) != progress for each in pending
+        ):
             return False
         raise
     for fence in pending:
@@ -825,12 +828,6 @@ def _written(
             written[step.table] += session.write(ours, fence)
     session.refuse_incomplete()
     return written, ALL
-
-
-def _has_moved(connection: Connection, pending: Sequence[Fence], progress: ImageProgress | None) -> bool:
-    return any(
-        is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
-    )
 
 
 def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempts, written: Counts) -> bool:

@@ -282,7 +282,7 @@ def load_lines(
     loaded = Loaded()
     for start in range(0, rows.num_rows, step):
         part = rows.slice(start, step)
-        arrays = [_combined(column) for column in part.columns]
+        arrays = [pa.concat_arrays(each.chunks) if isinstance(each, pa.ChunkedArray) else each for each in part.columns]
         refuse_nulls(destination, arrays)
         lines, blank = destination.lines(arrays), blank_rows(columns, arrays)
         loaded += load_rendered(connection, destination, lines, blank, mode)
@@ -321,10 +321,6 @@ def refuse_nulls(destination: Destination, arrays: Sequence[pa.Array]) -> None:
             row = pc.index(pc.is_null(array), True).as_py()
             key = key_of(destination, destination.lines([other.slice(row, 1) for other in arrays])[0].as_py())
             raise RowRefused(str(destination.table), column.name, key, "NULL is not allowed there")
-
-
-def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:

@@ -63,7 +63,10 @@ def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[
         mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         found = _clashes(connection, writes, loaded)
         if found or attempt == ATTEMPTS:
-            clashes += found or (_unfound(writes, loaded),)
+            # Of a collision that is not found only the server's message is known.
+            message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
+            others = max(0, loaded.skipped - 1)
+            clashes += found or (Clash(writes.table, message, "", writes.lines[0].shards[0], others=others),)
             loaded = _load_again(connection, writes, clashes)
             break
     _record(connection, ledger, clashes, writes.collisions)
@@ -107,11 +110,6 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
     if not found:
         return ()
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
-
-
-def _unfound(writes: Writes, loaded: Loaded) -> Clash:
-    message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
-    return Clash(writes.table, message, "", writes.lines[0].shards[0], others=max(0, loaded.skipped - 1))
 
 
 def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:

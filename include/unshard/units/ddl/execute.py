@@ -150,7 +150,8 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
                 log.info("ddl already present table=%s shard=%s", target, entry.shard)
                 return False
             if not _is_as(before, present, before, wanted):
-                raise TargetChanged(str(target), _changes(before, present), entry.routed)
+                changes = "; ".join(shape_differences(before, present)) or f"it is now {present.create_sql}"
+                raise TargetChanged(str(target), changes, entry.routed)
             _run(connection, target, replace(entry, routed=with_present_keys(connection, target, entry)))
             with contextlib.closing(connect(server, "target")) as other:
                 found = read_schema(other, target)  # this session uses our settings, not the source's
@@ -257,11 +258,6 @@ def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: 
     if before.shape != wanted.shape:
         return present.shape == one.shape
     return present.digest == one.digest
-
-
-def _changes(before: TableSchema, present: TableSchema) -> str:
-    found = shape_differences(before, present)
-    return "; ".join(found) if found else f"it is now {present.create_sql}"
 
 
 def with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:

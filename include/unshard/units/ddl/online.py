@@ -267,7 +267,9 @@ class OnlineDdl:
                 online_tables = _with(online_tables, replace(shadow, is_away=False))
                 consumed |= {online_table.table, new}
             elif self._target_of(new) is not None and new not in consumed:
-                happens.append(_unexplained(online_table, new, ddl))
+                why = NO_SHADOW if online_table.seen else NO_TOOL_SEEN
+                reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+                happens.append(Undecided(new, reason, ddl.text, ddl.text, is_new=True))
         for shadow in _moved_away(online_tables, moved, names):
             trash = self._trash(shadow.real, moved[shadow.real], statement)
             if trash:
@@ -340,9 +342,3 @@ def _moved_away(
     """Return the shadow tables whose shard is renamed while no table takes over the shard's name."""
     found = (shadow_of(online_tables, real) for real in moved if real not in names)
     return tuple(shadow for shadow in found if shadow and not shadow.is_away)
-
-
-def _unexplained(online_table: OnlineTable, new: TableId, ddl: Ddl) -> Undecided:
-    why = NO_SHADOW if online_table.seen else NO_TOOL_SEEN
-    reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-    return Undecided(new, reason, ddl.text, ddl.text, is_new=True)

@@ -96,7 +96,9 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None
         schema = job.schemas[piece.structure]
-        arrow = schema_of(schema.written).with_metadata(_metadata(start, job.where))
+        moment = {START: json.dumps([start.file, start.position]).encode()} if start else {}
+        condition = {WHERE: job.where.encode()} if job.where else {}
+        arrow = schema_of(schema.written).with_metadata(moment | condition)
         batches = _within_rate(job, meta, _rows(connection, piece, schema, job.where))
         files = [_write(job, piece, arrow, some) for some in files_of(batches, job.most_rows, job.most_bytes)]
     millis = int(1000 * (time.monotonic() - began))
@@ -187,11 +189,6 @@ def origin_of(storage: Storage, path: str) -> tuple[Location | None, str]:
     found = storage.schema(path).metadata or {}
     packed = found.get(START)
     return Location(*json.loads(packed)) if packed else None, found.get(WHERE, b"").decode()
-
-
-def _metadata(start: Location | None, where: str) -> dict[bytes, bytes]:
-    moment = {START: json.dumps([start.file, start.position]).encode()} if start else {}
-    return {**moment, **({WHERE: where.encode()} if where else {})}
 
 
 def _rows(connection: Connection, piece: DumpPiece, schema: TableSchema, where: str) -> Iterator[pa.RecordBatch]:
