@@ -138,6 +138,12 @@ class SourceRelayError(RelayError):
     source: str
 
 
+class SourceMetaError(MetaError):
+    """US-7xxx about one source."""
+
+    source: str
+
+
 class TargetDdlError(ShardDdlError):
     """US-5xxx about one target table."""
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from unshard.errors.base import OneTargetError, RelayError, Scope, ShardRowsError, TargetError
-from unshard.errors.checks import CheckFailed, CheckWarned
+from unshard.errors.checks import CheckFailed, SourceWarned
 
 FULL = "set binlog_row_image=FULL globally and in every session of the source"
 MISSED_DDL = "a DDL was not seen (sql_log_bin=0?): dump the shard again"
@@ -264,15 +264,13 @@ class NothingInCommon(OneTargetError, code="US-6810"):
     hint = "check that the routes send the right shards to this table, and compare SHOW CREATE TABLE on both"
 
 
-class ForeignKeysCascade(CheckWarned, code="US-2367"):
-    source: str
+class ForeignKeysCascade(SourceWarned, code="US-2367"):
     keys: str
     template = "source {source} changes rows by foreign keys, without a trace in its binlog: {keys}"
     hint = "the target's foreign keys must have the same actions"
 
 
-class ForeignKeyLacking(CheckWarned, code="US-2368"):
-    source: str
+class ForeignKeyLacking(SourceWarned, code="US-2368"):
     keys: str
     template = "source {source} has foreign keys that the target lacks and does not get: {keys}"
     hint = "create them on the target (ALTER TABLE … ADD FOREIGN KEY), or route the parent tables too"
