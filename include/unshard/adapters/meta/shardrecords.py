@@ -158,11 +158,28 @@ class Structures(Records):
         return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
 
     def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
-        return read_unknown_shards(self._db, source)
+        """Return the shards of a source that have an unknown structure."""
+        db = self._db
+        rows = (
+            *db.select(SHARD, source=source, digest=""),
+            *db.select(SHARD_DDL, source=source, after_digest=""),
+            *db.select(HELD_ROWS, source=source, structure=""),
+        )
+        found = (_with_unknowns(db, shard) for shard in sorted(set(map(shard_of, rows))))
+        return tuple(shard for shard in found if shard is not None)
 
     def unnamed_shards(self, source: str) -> tuple[UnnamedShard, ...]:
+        """Return the shards of a source whose structures lack the target's names of columns."""
         with self._db.snapshot() as db:
-            return read_unnamed_shards(db, source)
+            found = []
+            for shard in sorted(set(map(shard_of, db.select(SHARD_DDL, SHARD_DDL.c.unnamed != 0, source=source)))):
+                mine = shard_columns(shard)
+                state = db.one(SHARD, **mine)
+                entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
+                first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
+                held = tuple(map(held_of, db.select(HELD_ROWS, **mine)))
+                found.append(UnnamedShard(shard, entries[first:], held, state.digest, state.shard_uid))
+            return tuple(found)
 
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         return tuple(
@@ -195,12 +212,44 @@ class Structures(Records):
             db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
 
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
+        """Store findings and the structures that follow from them."""
         with self._db.transaction() as db:
-            write_findings(db, shard, findings)
+            lock_source(db, shard.shard.source)
+            mine = shard_columns(shard.shard)
+            if not db.has(SHARD, **mine, shard_uid=shard.shard_uid):
+                return  # the shard was renamed, and another one may have its name
+            for finding in findings:
+                key = {**mine, "seq": finding.seq, "after_digest": ""}
+                if finding.reason:
+                    # A lock that is still open evaluates the shard again.
+                    lock = select(SHARD_DDL.c.lock_id).where(db.mine(SHARD_DDL, **key)).scalar_subquery()
+                    db.delete(DDL_LOCK_MEMBER, DDL_LOCK_MEMBER.c.lock_id == lock, **mine)
+                db.update(SHARD_DDL, _found(finding), **key)
+            known = structures_of(findings, shard.records)
+            for seq in {file.seq for file in shard.held} & known.keys():
+                db.update(HELD_ROWS, {"structure": known[seq]}, **mine, seq=seq, structure="")
+            _complete_history(
+                db, mine, {record.entry.location: known.get(record.entry.seq, "") for record in shard.records}
+            )
+            last = max(record.entry.seq for record in shard.records)
+            if digest := known.get(last):
+                db.update(SHARD, {"digest": digest}, **mine, last_seq=last, digest="")
 
     def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
+        """Store the named structures of a shard, unless another shard has its name by now."""
         with self._db.transaction() as db:
-            write_names(db, before, after)
+            lock_source(db, before.shard.source)
+            mine = shard_columns(before.shard)
+            if not db.has(SHARD, **mine, shard_uid=before.shard_uid):
+                return
+            for old, new in zip(before.entries, after.entries, strict=True):
+                if old != new:
+                    same = {"seq": old.seq, "fingerprint": old.fingerprint, "state": old.state}
+                    db.update(SHARD_DDL, _named(old, new), **mine, **same)
+            for held, named in zip(before.held, after.held, strict=True):
+                file = {"seq": held.seq, "window": held.window, "part": held.part}
+                db.update(HELD_ROWS, {"structure": named.structure}, **mine, **file)
+            db.update(SHARD, {"digest": after.structure}, **mine, shard_uid=before.shard_uid, digest=before.structure)
 
 
 def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
@@ -379,39 +428,6 @@ def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
     return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source == source
 
 
-def read_unknown_shards(db: TaskReader, source: str) -> tuple[ShardWithUnknowns, ...]:
-    """Return the shards of a source that have an unknown structure."""
-    rows = (
-        *db.select(SHARD, source=source, digest=""),
-        *db.select(SHARD_DDL, source=source, after_digest=""),
-        *db.select(HELD_ROWS, source=source, structure=""),
-    )
-    found = (_with_unknowns(db, shard) for shard in sorted(set(map(shard_of, rows))))
-    return tuple(shard for shard in found if shard is not None)
-
-
-def write_findings(db: TaskWriter, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
-    """Store findings and the structures that follow from them."""
-    lock_source(db, shard.shard.source)
-    mine = shard_columns(shard.shard)
-    if not db.has(SHARD, **mine, shard_uid=shard.shard_uid):
-        return  # the shard was renamed, and another one may have its name
-    for finding in findings:
-        key = {**mine, "seq": finding.seq, "after_digest": ""}
-        if finding.reason:
-            # A lock that is still open evaluates the shard again.
-            lock = select(SHARD_DDL.c.lock_id).where(db.mine(SHARD_DDL, **key)).scalar_subquery()
-            db.delete(DDL_LOCK_MEMBER, DDL_LOCK_MEMBER.c.lock_id == lock, **mine)
-        db.update(SHARD_DDL, _found(finding), **key)
-    known = structures_of(findings, shard.records)
-    for seq in {file.seq for file in shard.held} & known.keys():
-        db.update(HELD_ROWS, {"structure": known[seq]}, **mine, seq=seq, structure="")
-    _complete_history(db, mine, {record.entry.location: known.get(record.entry.seq, "") for record in shard.records})
-    last = max(record.entry.seq for record in shard.records)
-    if digest := known.get(last):
-        db.update(SHARD, {"digest": digest}, **mine, last_seq=last, digest="")
-
-
 def _complete_history(db: TaskWriter, mine: dict[str, Any], known: Mapping[Location, str]) -> None:
     """Complete the shard's history: a change of unknown structure gets that of the last DDL up to its location."""
     for row in db.select(TABLE_SCHEMA, **mine, digest=""):
@@ -458,35 +474,6 @@ def _found(finding: Finding) -> dict[str, Any]:
             **verdict_columns(OperatorDecision.NONE),
         }
     return values
-
-
-def read_unnamed_shards(db: TaskReader, source: str) -> tuple[UnnamedShard, ...]:
-    """Return the shards of a source whose structures lack the target's names of columns."""
-    found = []
-    for shard in sorted(set(map(shard_of, db.select(SHARD_DDL, SHARD_DDL.c.unnamed != 0, source=source)))):
-        mine = shard_columns(shard)
-        state = db.one(SHARD, **mine)
-        entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
-        first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
-        held = tuple(map(held_of, db.select(HELD_ROWS, **mine)))
-        found.append(UnnamedShard(shard, entries[first:], held, state.digest, state.shard_uid))
-    return tuple(found)
-
-
-def write_names(db: TaskWriter, before: UnnamedShard, after: UnnamedShard) -> None:
-    """Store the named structures of a shard, unless another shard has its name by now."""
-    lock_source(db, before.shard.source)
-    mine = shard_columns(before.shard)
-    if not db.has(SHARD, **mine, shard_uid=before.shard_uid):
-        return
-    for old, new in zip(before.entries, after.entries, strict=True):
-        if old != new:
-            same = {"seq": old.seq, "fingerprint": old.fingerprint, "state": old.state}
-            db.update(SHARD_DDL, _named(old, new), **mine, **same)
-    for held, named in zip(before.held, after.held, strict=True):
-        file = {"seq": held.seq, "window": held.window, "part": held.part}
-        db.update(HELD_ROWS, {"structure": named.structure}, **mine, **file)
-    db.update(SHARD, {"digest": after.structure}, **mine, shard_uid=before.shard_uid, digest=before.structure)
 
 
 def _named(old: QueueEntry, new: QueueEntry) -> dict[str, Any]:
