@@ -28,8 +28,8 @@ from unshard.adapters.target.targetrows import is_blankable
 from unshard.core.rows.compaction import Op
 from unshard.errors.rows import ColumnLeftOut, KeyOutOfOrder, MovedRowUnknown
 from unshard.units.rows import shuffle
-from unshard.units.rows.batchruns import bases_of
 from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.rows.origins import bases_of
 from unshard.units.rows.windowjob import WindowJob
 
 PATCH, UNSURE_PATCH = 2, 3

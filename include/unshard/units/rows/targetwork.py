@@ -37,21 +37,17 @@ from unshard.units.rows import shuffle
 from unshard.units.rows.batchruns import (
     ADDS,
     FIRST_COLUMN,
-    NONE,
     RUNS,
     BatchOrigin,
     counted_lines,
     equal_to_previous,
-    in_shard,
     is_ascending,
     is_tracked,
     key_of_rows,
-    net_lines,
-    origins,
     rendered,
-    without_shard,
 )
 from unshard.units.rows.conversion import Conversion
+from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
 from unshard.units.rows.sparserows import (
     PATCH,
     folded,
