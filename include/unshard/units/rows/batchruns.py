@@ -255,8 +255,6 @@ def _batch(
 
 
 OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}
-FIRST_COLUMN = 2
-"""A batch begins with `_op` and `_seq`."""
 
 
 def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.RecordBatch:
