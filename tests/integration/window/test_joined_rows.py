@@ -15,7 +15,7 @@ from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard.units.window.reloading import reload_columns
-from unshard.units.window.tasks import run_job
+from unshard.units.window.sync import run_job
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

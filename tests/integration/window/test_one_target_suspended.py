@@ -22,6 +22,7 @@ from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
 from unshard.units.task.run import run
 from unshard.units.window import suspending, sync, tasks
+from unshard.units.window.sync import run_job
 from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
@@ -270,7 +271,7 @@ def test_a_target_that_is_altered_while_a_window_fails_is_tried_again_at_once(pa
     pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(3)")
 
     def altered(*given: Any) -> tuple[tasks.Result, ...]:
-        results = tasks.run_job(*given)
+        results = run_job(*given)
         pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(20)")
         return results
 

@@ -28,20 +28,31 @@ them, because both are caused by the different moments at which chunks are dumpe
 that only the target compares as equal, a session that logs changed columns only, a change that was not logged), the
 target lacks a row. The error is raised whenever windows reach the end of the pulled binlog, until a change has brought
 the row: only windows can bring it.
+
+The Spark job of a window: read parts, shuffle their runs by target, apply them. Each target has one applier, and
+reading is less work than writing. So a small window runs as one task without a shuffle, because a shuffle would take
+longer than the reading. Several targets are read and written in parallel. The code uses only the session of pyspark, so
+it is the same for spark-submit, Connect and local.
+
+With a `local` master the executor is on this machine. Then a small window needs no Spark: the driver calls the function
+of its single task itself, which takes milliseconds, while the start of a JVM takes seconds.
 """
 
 import contextlib
 import logging
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from unshard.adapters.meta.shardrecords import WAITS
 from unshard.adapters.meta.taskrecords import window_of
+from unshard.adapters.spark import collect, columns, numbers
 from unshard.adapters.target import Fence
 from unshard.adapters.target.shardremoval import delete_rows_of
+from unshard.adapters.target.targetrows import LineForm
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
@@ -81,12 +92,25 @@ from unshard.units.full.targets import (
     reshaped_by,
 )
 from unshard.units.rows.joinedrows import joined_rows
+from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.window.adoptedrules import adopt_rules
 from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
 from unshard.units.window.suspending import newest_ddl, refused_names, still_suspended, suspend_targets, suspended_of
-from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window, run_job
-from unshard.units.work import Work
+from unshard.units.window.tasks import (
+    RESULTS,
+    AppliedSections,
+    ApplyTargets,
+    NeedsText,
+    PartReport,
+    ReadAndApply,
+    ReadParts,
+    Result,
+    TargetReport,
+    held_folder,
+    held_window,
+)
+from unshard.units.work import LIMITS, LazySpark, Limits, Work
 
 
 def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None:
@@ -630,3 +654,44 @@ def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
     stopped = {stop.target for stop in work.meta.suspended_targets.all(source)}
     target_of = work.task.instance(source).routing.target_of
     return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))
+
+
+# --- the Spark job of a window
+
+
+MOST_APPLIERS = 8
+
+
+def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
+    """Run the window and return its results; coded errors are returned as results. `opened` returns the session."""
+    workers = workers_for(job, limits)
+    if workers == 1 and job.bytes <= limits.small_bytes and isinstance(opened, LazySpark) and opened.is_local:
+        return tuple(ReadAndApply(job).results())
+    spark = opened()
+    if workers == 1:
+        return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
+    results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
+    if any(isinstance(result, NeedsText) for result in results):
+        return _results(spark, lambda: _two_stages(spark, replace(job, form=LineForm.TEXT), workers))
+    return results
+
+
+def _results(spark: Any, frame: Callable[[], Any]) -> tuple[Result, ...]:
+    bodies = collect(spark, frame).column("body").to_pylist()
+    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+
+
+def _two_stages(spark: Any, job: WindowJob, workers: int) -> Any:
+    tasks = numbers(spark, workers)
+    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
+    payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
+    return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))
+
+
+def workers_for(job: WindowJob, limits: Limits) -> int:
+    """Return the number of tasks that read."""
+    if len(job.targets) == 1 and job.plan.borders:
+        return 1
+    if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
+        return 1
+    return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))

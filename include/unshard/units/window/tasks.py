@@ -1,4 +1,4 @@
-"""The Spark job of a window and its two stages (executors): stage 1 reads and compacts parts, stage 2 applies targets.
+"""The two Spark stages of a window (executors): stage 1 reads and compacts parts, stage 2 applies whole targets.
 
 Stage 1 decodes binlog and reads held files, writes the rows that must wait to Parquet, and sends the other
 changes on as runs. Stage 2 gets all runs of a target in one partition and applies them in one fenced transaction.
@@ -37,14 +37,6 @@ the end are the same for every cut. A section is not cut if slices could end in 
 |                                           | written                                                               |
 
 An error between the slices undoes them; then the section is read and applied as a whole.
-
-The driver starts the Spark job: read parts, shuffle their runs by target, apply them. Each target has one applier, and
-reading is less work than writing. So a small window runs as one task without a shuffle, because a shuffle would take
-longer than the reading. Several targets are read and written in parallel. The code uses only the session of pyspark, so
-it is the same for spark-submit, Connect and local.
-
-With a `local` master the executor is on this machine. Then a small window needs no Spark: the driver calls the function
-of its single task itself, which takes milliseconds, while the start of a JVM takes seconds.
 """
 
 import contextlib
@@ -55,12 +47,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from unshard.adapters.spark import collect, columns, numbers, prepare_worker
+from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, Changes, Slice, apply_changes, apply_slices
 from unshard.adapters.target.applyinorder import StepRefused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
@@ -84,7 +75,6 @@ from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_t
 from unshard.units.rows.sparserows import in_pairs, is_sparse, with_masks
 from unshard.units.rows.targetwork import apply_group, changes_of, images_of, shown_key
 from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, bytes_of, fence_of
-from unshard.units.work import LIMITS, LazySpark, Limits
 
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
@@ -602,44 +592,3 @@ def _changes(job: WindowJob, found: FoundParts, results: list[Result]) -> Change
                 raise result
     results += found.results
     return changes_of(job, 0, found.runs(0))
-
-
-# --- the Spark job of a window
-
-
-MOST_APPLIERS = 8
-
-
-def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
-    """Run the window and return its results; coded errors are returned as results. `opened` returns the session."""
-    workers = workers_for(job, limits)
-    if workers == 1 and job.bytes <= limits.small_bytes and isinstance(opened, LazySpark) and opened.is_local:
-        return tuple(ReadAndApply(job).results())
-    spark = opened()
-    if workers == 1:
-        return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
-    results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
-    if any(isinstance(result, NeedsText) for result in results):
-        return _results(spark, lambda: _two_stages(spark, replace(job, form=LineForm.TEXT), workers))
-    return results
-
-
-def _results(spark: Any, frame: Callable[[], Any]) -> tuple[Result, ...]:
-    bodies = collect(spark, frame).column("body").to_pylist()
-    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
-
-
-def _two_stages(spark: Any, job: WindowJob, workers: int) -> Any:
-    tasks = numbers(spark, workers)
-    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
-    payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
-    return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))
-
-
-def workers_for(job: WindowJob, limits: Limits) -> int:
-    """Return the number of tasks that read."""
-    if len(job.targets) == 1 and job.plan.borders:
-        return 1
-    if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
-        return 1
-    return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))
