@@ -300,9 +300,13 @@ def _load_chunks(work: Work, source: str) -> None:
     name_owners(work, source)
 
 
+def in_order(batches: Iterable[LoadBatch]) -> list[LoadBatch]:
+    """Order chunks by number, then shard: then neighbours go to different tables if there are several."""
+    return sorted(batches, key=lambda each: (each.number, each.shard))
+
+
 def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
-    # Neighbours in this order go to different tables, if there are several.
-    batches = [*map(codec.dumps, sorted(_batches(work, source), key=lambda each: (each.number, each.shard)))]
+    batches = [*map(codec.dumps, in_order(_batches(work, source)))]
     if not batches:
         return
     postpone_indexes(work, source)

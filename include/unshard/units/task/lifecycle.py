@@ -25,7 +25,6 @@ from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded
-from unshard.units.full.load import MAKING_SECONDS, make_all
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -108,6 +107,8 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
 
     Raises TaskAtWork while work of the task is running; the task is stopped then, and the command can be repeated.
     """
+    from unshard.units.full.load import MAKING_SECONDS, make_all  # with it all of dump and load
+
     pause(work, by, via, reason, PauseKind.STOPPED)
     if busy := at_work(work.task, work.meta, work.target):
         raise TaskAtWork(work.task.name, _listed(busy))
