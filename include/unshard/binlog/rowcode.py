@@ -23,11 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from unshard.binlog import values
-from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, numbers_of, packed
+from unshard.binlog.tablemap import FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, numbers_of, packed
 from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.values import DIGIT_BYTES, decimal_bytes, fraction_bytes, json_text, patched_text
 from unshard.core.model import Column
 from unshard.core.sql.charsets import encode
+from unshard.core.sql.literals import PREFIX_BYTES
 from unshard.core.structures.labels import encoded_labels
 from unshard.errors.rows import UnsupportedColumn
 
@@ -410,7 +411,7 @@ def _code(field: PhysicalField, column: Column, shard: str) -> Code:
         return _labelled(field, column, shard)
     if kind in ("binary", *FIXED_BYTES):
         return _padded(field, column)
-    if kind in ("char", "varchar", "varbinary", "vector", "json", *BLOBS, *GEOMETRIES):
+    if kind in ("char", "varchar", "varbinary", "vector", "json", *PREFIX_BYTES, *GEOMETRIES):
         return _bytes(field, column)
     return _temporal(field, column, shard)
 

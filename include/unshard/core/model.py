@@ -7,7 +7,7 @@ its digest, so a window's plan, a held file and a queue entry refer to it with 3
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -41,6 +41,11 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.source} {self.table}"
+
+
+def lowered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of columns in lower case, to compare them."""
+    return tuple(name.lower() for name in names)
 
 
 TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})

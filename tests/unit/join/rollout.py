@@ -42,7 +42,6 @@ from unshard.core.join.group import (
     joined_by,
     left_by,
     reloaded,
-    renamed_in,
 )
 from unshard.core.join.places import places
 from unshard.core.join.states import OpenDifference, open_differences
@@ -295,7 +294,8 @@ class World:
     def rename(self, shard: Shard, to: Shard) -> None:
         self.run([shard])
         self.upstream[to], self.done[to] = self.upstream.pop(shard), self.done.pop(shard)
-        self.group = renamed_in(self.group, shard, to)
+        members = {to if each == shard else each: member for each, member in self.group.members.items()}
+        self.group = replace(self.group, members=members)
         self.owners = {key: to if owner == shard else owner for key, owner in self.owners.items()}
 
     # --- the end

@@ -3,12 +3,6 @@
 An item that DM has, too, has DM's name, so that `ignore-checking-items` of a DM task file stays valid. DM's items for
 its physical import are accepted but check nothing, because rows are loaded with SQL.
 
-Group the items of prechecks that differ in the names of tables only, so that 500 tables give one line.
-
-Two items are alike if they are equal after all dotted names, such as `shop_1.orders`, are replaced.
-
-Findings that `ignore-checking-items: [all]` cannot hide: without the check, the task would stop at the same fact.
-
 `tests/unit/checks/test_coverage.py` says for each US-2xxx and US-6xxx code which check finds it.
 """
 
@@ -306,7 +300,7 @@ def shortened(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-# --- items that differ in the names of tables only are one line
+# --- items that differ only in dotted names, such as `shop_1.orders`, are one line
 
 
 NAMES = re.compile(r"[^\s,;:()'\"]+\.[^\s,;:()'\"]+")

@@ -18,12 +18,11 @@ from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
-from unshard.core.sql.tokens import MARIADB, Token, tokenize
+from unshard.core.sql.tokens import MARIADB, Edit, Token, at_commas, closing, tokenize
 from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed
 from unshard.core.structures.parsedtable import items
 from unshard.core.structures.storageclauses import NOTHING
 
-Edit = tuple[int, int, str]
 Parents = Mapping[TableId, TableId] | None
 """The targets of parent tables; None: targets get no foreign keys."""
 
@@ -275,15 +274,6 @@ def _referenced(cursor: TokenCursor, child: TableId, columns: tuple[str, ...], n
 
 def _names(cursor: TokenCursor) -> tuple[str, ...]:
     """Read names in parentheses; lengths and ASC or DESC after a name are not names."""
-    cursor.eat("(")
-    names, depth, expects = list[str](), 1, True
-    while not cursor.ends():
-        token = cursor.tokens[cursor.position]
-        cursor.position += 1
-        depth += (token.word == "(") - (token.word == ")")
-        if not depth:
-            break
-        if expects:
-            names.append(token.name)
-        expects = depth == 1 and token.word == ","
-    return tuple(names)
+    begin, end = cursor.position + 1, closing(cursor.tokens, cursor.position)
+    cursor.position = end + 1
+    return tuple(part[0].name for part in at_commas(cursor.tokens[begin:end]) if part)

@@ -7,11 +7,10 @@ is unreadable, and a specification whose first words are in no list makes the AL
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.sql.tokens import MARIADB, Token, TokenKind, begins_at, outside, tokenize
 from unshard.core.sql.words import (
     FOLLOWED,
     NOT_FOLLOWED,
@@ -312,22 +311,17 @@ def _create_sequence(cursor: TokenCursor, or_replace: bool) -> Ddl:
 
 def _is_sequence(cursor: TokenCursor) -> bool:
     """Whether the option SEQUENCE=1 makes this CREATE TABLE create a sequence."""
-    depth = 0
-    for ahead in range(len(cursor.tokens) - cursor.position):
-        depth += (cursor.peek(ahead) == "(") - (cursor.peek(ahead) == ")")
-        if depth == 0 and cursor.peek(ahead) == "SEQUENCE":
-            return cursor.peek(ahead + 1 + (cursor.peek(ahead + 1) == "=")) not in ("0", "NO")
-    return False
+    at = next(outside(cursor.tokens[cursor.position :], "SEQUENCE"), None)
+    return at is not None and cursor.peek(at + 1 + (cursor.peek(at + 1) == "=")) not in ("0", "NO")
 
 
 def _reason_of_query(cursor: TokenCursor) -> str:
     """Return why the text does not list all columns, empty if it does; SELECT in parentheses is an expression."""
-    depth, outside, is_query = 0, [], False
-    for token, follower in zip_longest(cursor.tokens[cursor.position :], cursor.tokens[cursor.position + 1 :]):
-        is_query |= depth == 0 and token.word == "(" and follower is not None and follower.word in ("SELECT", "(")
-        depth += (token.word == "(") - (token.word == ")")
-        outside += [token.word] if depth == 0 else []
-    if is_query or {"SELECT", "VALUES", "TABLE"} & set(outside):
+    rest = cursor.tokens[cursor.position :]
+    apart = [*outside(rest)]
+    opened = [at + 2 for at in (-1, *apart) if begins_at(rest, at + 1, "(")]
+    is_query = any(begins_at(rest, at, word) for at in opened for word in ("SELECT", "("))
+    if is_query or {"SELECT", "VALUES", "TABLE"} & {rest[at].word for at in apart}:
         return "its columns come from a query over other tables"
     return ""
 

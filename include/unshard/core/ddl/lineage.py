@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.parsed import Role
 from unshard.core.sql.tokens import MARIADB, tokenize
 
 if TYPE_CHECKING:
@@ -65,20 +64,9 @@ def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
 
 def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
-    from unshard.core.ddl.grammar import TokenCursor, specs_of  # commands that show state do not need it
+    from unshard.core.ddl.grammar import alter_specs  # commands that show state do not need it
 
-    plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
-    cursor = TokenCursor(plain, tokens, "")
-    if not cursor.eat("ALTER"):
-        return
-    cursor.eat_any("ONLINE", "OFFLINE")
-    cursor.eat("IGNORE")
-    if not cursor.eat("TABLE"):
-        return
-    cursor.eat("IF", "EXISTS")
-    cursor.table(Role.SUBJECT)
-    cursor.eat_wait()
-    yield from specs_of(cursor)
+    yield from alter_specs(*tokenize(ran.text, ran.sql_mode, MARIADB))
 
 
 def _move(spec: "TokenCursor") -> tuple[str, str | None] | None:

@@ -4,10 +4,9 @@ They decide which shards the statement may concern, and where its text names a s
 target. A statement that changes the structure of a table always contains the name of the table or of its schema. A
 statement that changes rows need not: it may use a view, a trigger or a routine.
 
-Read which tables a change of rows writes that was logged as a statement, because its events have no rows.
-
-The text names the tables, but not those that triggers, views, stored functions, foreign keys and some storage engines
-write in addition. The source is asked about them (units.window.statementcontext).
+A change of rows may be logged as a statement, without row events. Its text names the tables that it writes, but not
+those that triggers, views, stored functions, foreign keys and some storage engines write in addition. The source is
+asked about them (units.window.statementcontext).
 """
 
 import re

@@ -17,9 +17,7 @@ from dataclasses import replace
 
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.charsets import COLLATIONS
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
-
-Edit = tuple[int, int, str]
+from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, closing, edited, outside, tokenize
 
 
 def named(text: str, sql_mode: int, default: SchemaDefault) -> str:
@@ -27,11 +25,9 @@ def named(text: str, sql_mode: int, default: SchemaDefault) -> str:
     plain, tokens = tokenize(text, sql_mode, MARIADB)
     words = [token.word for token in tokens]
     edits = list(_charset_default(tokens, words, default))
-    if words[:1] == ["CREATE"] and (end := _end_of_columns(words)) is not None and not edits:
+    if words[:1] == ["CREATE"] and (end := _end_of_columns(tokens, words)) is not None and not edits:
         edits += _inserted(tokens, words, end, default)
-    for begin, end_of_edit, new in sorted(edits, reverse=True):
-        plain = plain[:begin] + new + plain[end_of_edit:]
-    return plain
+    return edited(plain, edits)
 
 
 def with_default(routed: str, statement: Statement) -> str:
@@ -75,18 +71,16 @@ def _collated(collation: str, base: SchemaDefault | None) -> SchemaDefault | Non
 def _option(tokens: Sequence[Token], words: Sequence[str], *heads: str) -> str | None:
     """Return the value of the last of these options outside of parentheses; "" for DEFAULT, None without the option."""
     found = None
-    for position in _options(words, heads):
+    for position in _options(tokens, words, heads):
         found = "" if words[position] == "DEFAULT" else _value(tokens[position])
     return found
 
 
-def _options(words: Sequence[str], heads: Sequence[str]) -> Iterator[int]:
+def _options(tokens: Sequence[Token], words: Sequence[str], heads: Sequence[str]) -> Iterator[int]:
     """Yield the positions of the values of these options, outside of parentheses."""
-    depth = 0
-    for position, word in enumerate(words):
-        depth += (word == "(") - (word == ")")
-        is_option = word != "SET" or (position and words[position - 1] in ("CHARACTER", "CHAR"))
-        if depth == 0 and word in heads and is_option:
+    for position in outside(tokens):
+        is_option = words[position] != "SET" or (position and words[position - 1] in ("CHARACTER", "CHAR"))
+        if words[position] in heads and is_option:
             value = position + 2 if words[position + 1 : position + 2] == ["="] else position + 1
             if value < len(words):
                 yield value
@@ -97,7 +91,7 @@ def _value(token: Token) -> str:
 
 
 def _charset_default(tokens: Sequence[Token], words: Sequence[str], default: SchemaDefault) -> Iterator[Edit]:
-    for position in _options(words, ("CHARSET", "SET")):
+    for position in _options(tokens, words, ("CHARSET", "SET")):
         if words[position] == "DEFAULT":
             yield tokens[position].start, tokens[position].end, default.charset
 
@@ -109,16 +103,11 @@ def _inserted(tokens: Sequence[Token], words: Sequence[str], end: int, default: 
         yield tokens[end].end, tokens[end].end, f" {inserted.options}"
 
 
-def _end_of_columns(words: Sequence[str]) -> int | None:
+def _end_of_columns(tokens: Sequence[Token], words: Sequence[str]) -> int | None:
     """Return the position at which the first outer parenthesis closes; None for LIKE or a query instead of columns."""
     if "(" not in words or "LIKE" in words[: words.index("(") + 2]:
         return None
     start = words.index("(")
     if words[start + 1 : start + 2] == ["SELECT"] or {"SELECT", "AS"} & set(words[:start]):
         return None
-    depth = 0
-    for position, word in enumerate(words):
-        depth += (word == "(") - (word == ")")
-        if word == ")" and depth == 0:
-            return position
-    return None
+    return closing(tokens, start)

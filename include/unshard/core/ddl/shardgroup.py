@@ -16,9 +16,8 @@ that could be applied before it. The cases of one shard:
 | head agrees  | some                       | draining: older rows must be applied first     |
 | head differs | any                        | in conflict                                    |
 
-Admission of a new shard to its group: which other shard has, had or will have the structure of the new one.
-
-If no shard matches, the new shard waits for an operator, or until its group has reached its structure.
+A new shard is admitted if another shard has, had or will have its structure. If none matches, the new shard waits for
+an operator, or until its group has reached its structure.
 """
 
 from collections import defaultdict

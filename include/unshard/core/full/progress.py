@@ -8,10 +8,8 @@ The speed is the size of the last chunks divided by the time in which at least o
 time does not count: a run that continues after a night has the same speed and the same remaining time as before. While
 the speed is constant, the remaining time only decreases.
 
-A limit of bytes per second that several readers share: a token bucket, stored as the time when it is balanced.
-
-A reader reports the bytes that it has read, and waits until the rate allows them. After any idle time, readers may use
-at most `BURST_SECONDS` of the rate at once.
+Several readers share a limit of bytes per second: a token bucket, stored as the time when it is balanced (`take`).
+After any idle time, readers may use at most `BURST_SECONDS` of the rate at once.
 """
 
 import math

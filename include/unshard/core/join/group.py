@@ -267,11 +267,6 @@ def kept_columns(group: Group) -> tuple[int, ...]:
     return tuple(id for id, column in group.columns.items() if column.is_kept and id not in group.held)
 
 
-def renamed_in(group: Group, shard: Shard, to: Shard) -> Group:
-    """Return the group after RENAME TABLE of a shard."""
-    return replace(group, members={to if each == shard else each: m for each, m in group.members.items()})
-
-
 def moved(
     group: Group, shard: Shard, ran: Sequence[ExecutedDdl], after: TableSchema
 ) -> tuple[Group, tuple[NameConflict, ...]]:

@@ -4,11 +4,10 @@ A segment contains either rows or exactly one statement (a DDL, or any other eve
 transaction control). So every table has one structure within a segment. A change of rows that was logged as a statement
 stays among the rows of its transaction, because the transaction may be rolled back.
 
-The content of one transaction in a binlog, in a form that two servers of one history share, and its differences.
-
-A replica logs the rows that it applies itself. So table ids, positions, the division of rows into events, compression,
-comments and the order of different tables may differ. If the images of a table have other columns (`binlog_row_image`),
-only their operations can be compared.
+`TransactionContent` has the content of one transaction in a form that two servers of one history share. A replica logs
+the rows that it applies itself, so table ids, positions, the division of rows into events, compression, comments and
+the order of different tables may differ. If the images of a table have other columns (`binlog_row_image`), only their
+operations can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,22 +5,10 @@ from dataclasses import replace
 
 from unshard.core.model import Column
 from unshard.core.sql import charsets
-from unshard.core.sql.literals import BINARIES, INTEGERS, TEXTS
+from unshard.core.sql.literals import BINARIES, GEOMETRIES, INTEGERS, TEXTS
 from unshard.core.structures.labels import read_labels
 
-SHAPED = frozenset(
-    {
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "vector",
-    }
-)
+SHAPED = GEOMETRIES | {"vector"}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 ESCAPED = re.compile(r"\\(.)|''", re.DOTALL)
 CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}

@@ -1,9 +1,8 @@
 """Row errors: rows that a target cannot store and that the task's policy diverts, so that other rows are applied.
 
-A collision: two shards have rows with the same key, and the target can have only one of them.
-
-A collision is identified by its key, never by other values of its rows: by the target table, the condition that finds
-the key there, and the shard whose row came when the target already had the key.
+In a collision, two shards have rows with the same key, and the target can have only one of them. It is identified by
+the target table, the condition that finds the key there, and the shard whose row came when the target already had the
+key, never by other values of its rows.
 """
 
 import hashlib

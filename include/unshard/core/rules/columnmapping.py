@@ -8,12 +8,10 @@ with text.
 Unlike DM, unshard supports every integer type and ids of all bits that are free, and it rejects shards with equal bits
 (`overlaps`) and columns that are not in a key. A name that does not end in a number of the allowed range is an error.
 
-Converts bounds of mapped keys to bounds of the shard's own columns, so that the server can use the shard's indexes.
-
-`partition id` adds one number to all ids of a shard: comparing a mapped key with a bound is the same as comparing the
-id with the bound minus that number. `add prefix` keeps the order of texts that are compared character by character.
-In the other cases (numbers in a text, suffixes, collations with weights), the mapped value itself is compared, row by
-row. NULL matches no bound. An id with more bits than are free is found by its mapped value.
+Bounds of mapped keys become bounds of the shard's own columns, so that the server can use the shard's indexes.
+`partition id` adds one number to all ids of a shard, and `add prefix` keeps the order of texts that are compared
+character by character. In the other cases (numbers in a text, suffixes, collations with weights), the mapped value
+itself is compared, row by row. NULL matches no bound. An id with more bits than are free is found by its mapped value.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -162,16 +160,15 @@ def fitted(
     `wanted` are the target's columns by the shard's name for them. Raises every error that is detectable before any row
     is read: MappedColumnMissing, MappedNotKey, MappedColumnUnfit.
     """
-    own = {column.name.lower(): column for column in structure.columns}
     found = {}
     for each in mapped:
         name = each.column.lower()
         for needed in (each.source, each.column):
-            if needed.lower() not in own:
+            if needed.lower() not in structure.by_name:
                 raise MappedColumnMissing(shard, needed, each.rule)
         if each.needs_key and not _is_in_key(structure, each.source):
             raise MappedNotKey(shard, each.source, each.rule)
-        _reject_unfit(shard, own[each.source.lower()], each)
+        _reject_unfit(shard, structure.column(each.source), each)
         if name in wanted:
             _reject_unfit_target(target, wanted[name], each)
         found[name] = each
@@ -229,7 +226,7 @@ def length(column: Column) -> int:
 
 def touched_mapping(mapped: Iterable[Mapped], before: TableSchema, after: TableSchema) -> str:
     """Return the effect of a DDL on the columns of a mapping; empty if it has none, so that the mapping stays valid."""
-    old, new = ({column.name.lower(): column for column in schema.columns} for schema in (before, after))
+    old, new = before.by_name, after.by_name
     for each in mapped:
         for name in dict.fromkeys((each.source.lower(), each.column.lower())):
             if name in old and name not in new:
@@ -252,7 +249,8 @@ class Overlap:
 
 def overlaps(shards: Mapping[str, tuple[TableSchema, Sequence[Mapped]]]) -> dict[str, Overlap]:
     """Return, by column, the first two shards of a target, mapped or not, that may have an equal mapped id."""
-    columns = {each.column.lower() for _, mapped in shards.values() for each in mapped if _makes_bits(each)}
+    bits = (each for _, mapped in shards.values() for each in mapped if isinstance(each.change, PartitionId))
+    columns = {each.column.lower() for each in bits if not each.is_shared}
     found = {}
     for column in sorted(columns):
         spans = (s for name, (schema, mapped) in shards.items() for s in _spans(name, schema, mapped, column))
@@ -265,19 +263,15 @@ def overlaps(shards: Mapping[str, tuple[TableSchema, Sequence[Mapped]]]) -> dict
     return found
 
 
-def _makes_bits(mapped: Mapped) -> bool:
-    return isinstance(mapped.change, PartitionId) and not mapped.is_shared
-
-
 def _spans(name: str, schema: TableSchema, mapped: Sequence[Mapped], column: str) -> Iterable[tuple[int, int, str]]:
     of_column = [each for each in mapped if each.column.lower() == column]
     for each in of_column:
         if isinstance(each.change, PartitionId) and not each.is_shared:
             yield each.change.high, each.change.end, name
     if not of_column:
-        size = next((BITS[c.data_type] for c in schema.columns if c.name.lower() == column and c.data_type in BITS), 0)
-        if size:
-            yield 0, 1 << size, name
+        own = schema.by_name.get(column)
+        if own is not None and own.data_type in BITS:
+            yield 0, 1 << BITS[own.data_type], name
 
 
 def expression(mapped: Mapped, given: Column, wanted: Column) -> str:

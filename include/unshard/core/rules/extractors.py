@@ -5,11 +5,8 @@ of the texts that the capture groups of the regular expression matched, concaten
 the shard only, so no file and no event contains it: it is added where rows are converted to the target's columns.
 
 If the expression does not match, DM writes an empty text. Then two shards could have the same key without any error,
-so unshard raises an error that names the shard and the rule.
-
-Converts extracted values to the types of the target's columns: the same bytes in load, windows and validation.
-
-A value that the column cannot hold or would change is rejected here, before any row is written.
+so unshard raises an error that names the shard and the rule. The value gets the type of the target's column here, so
+load, windows and validation use the same bytes. A value that the column cannot hold or would change is an error.
 """
 
 import re
@@ -77,18 +74,16 @@ def constants_of(
     shard: str, structure: TableSchema, target: TableId, schema: TableSchema, extracted: Sequence[Extracted]
 ) -> dict[str, bytes]:
     """Return the values of the target's extracted columns for all rows of a shard, by lower-case name."""
-    own = {column.name.lower() for column in structure.columns}
-    there = {column.name.lower(): column for column in schema.columns}
     found = {}
     for each in extracted:
         name = each.column.lower()
-        if name in own:
+        if name in structure.by_name:
             raise ExtractedColumnTaken(shard, each.column, str(target))
-        if name not in there:
+        if name not in schema.by_name:
             raise ExtractedColumnMissing(str(target), each.column, shard)
-        value = stored_value(there[name], each.value)
+        value = stored_value(schema.by_name[name], each.value)
         if value is None:
-            raise ExtractedValueUnfit(str(target), each.column, there[name].column_type, each.value, shard)
+            raise ExtractedValueUnfit(str(target), each.column, schema.by_name[name].column_type, each.value, shard)
         found[name] = value
     return found
 

@@ -114,7 +114,7 @@ def seen(
     if not reshaping:
         return ReshapedShard(structure, own)
     constants = constants_of(shard, structure, target, schema, reshaping.extracted)
-    there = {column.name.lower(): column for column in schema.columns}
+    there = schema.by_name
     mapped = fitted(shard, structure, target, there, reshaping.mapped)
     kept = [column for column in structure.columns if not reshaping.leaves_columns_out or column.name.lower() in there]
     columns, values = list(kept), [identifier(column.name) for column in kept]

@@ -8,17 +8,13 @@ error. A table that the list allows and that matches no rule keeps its own name.
 Rules are compiled once. Results are cached per table, and the matching rules per schema, so that ten thousand tables
 cost little more than ten.
 
-The block-allow list: which upstream tables a task migrates.
+The block-allow list says which upstream tables a task migrates, by DM's rules. Schemas first: with `do-dbs`, only the
+schemas in it are allowed, and `ignore-dbs` has no effect. Without it, all schemas except `ignore-dbs` are allowed. Then
+tables: a match in `do-tables` is allowed. Otherwise a match in `ignore-tables` is not allowed. Any other table is
+allowed only if `do-tables` is empty. The system schemas of the servers are never allowed.
 
-The rules are DM's. Schemas first: with `do-dbs`, only the schemas in it are allowed, and `ignore-dbs` has no effect.
-Without it, all schemas except `ignore-dbs` are allowed. Then tables: a match in `do-tables` is allowed. Otherwise a
-match in `ignore-tables` is not allowed. Any other table is allowed only if `do-tables` is empty. The system schemas
-of the servers are never allowed.
-
-Finds rules and list entries that match no table, usually because of a misspelt name.
-
-DM does not report them. Such a rule does no harm by itself, and it may be for tables that are created later, so it is
-only a warning. But if the name is misspelt, the user waits for rows that never arrive.
+Rules and list entries that match no table (`idle_rules`) give a warning: they may be for tables that are created later,
+but with a misspelt name the user waits for rows that never arrive.
 """
 
 import hashlib

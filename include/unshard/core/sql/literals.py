@@ -15,33 +15,23 @@ import re
 from unshard.core.model import Column
 from unshard.core.sql.jsonnumbers import JsonNumber, exact_numbers
 from unshard.core.sql.quoting import identifier
+from unshard.core.sql.words import words_of
 from unshard.errors.source import JsonNumberLost, UnknownColumnType, ValueNotCanonical
 
 BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 INTEGERS = frozenset(BITS)
+PREFIX_BYTES = {
+    f"{size}{kind}": number
+    for number, size in enumerate(("tiny", "", "medium", "long"), 1)
+    for kind in ("text", "blob")
+}
+"""The bytes of the length of a TEXT or BLOB."""
 DECIMALS = frozenset({"decimal", "numeric"})
 FLOATS = frozenset({"float", "double", "real"})
 TEMPORALS = frozenset({"date", "datetime", "timestamp", "time", "year"})
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
-BINARIES = frozenset(
-    {
-        "binary",
-        "varbinary",
-        "tinyblob",
-        "blob",
-        "mediumblob",
-        "longblob",
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "vector",
-    }
-)
+GEOMETRIES = words_of("geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection")
+BINARIES = GEOMETRIES | words_of("binary varbinary tinyblob blob mediumblob longblob vector")
 PRINTED = frozenset({"uuid", "inet4", "inet6", "json"})
 """Types whose values are printed as ASCII or utf8mb4 text although the column has no charset."""
 

@@ -25,15 +25,11 @@ from itertools import takewhile
 
 from unshard.core.model import Column
 from unshard.core.sql.charsets import MOST_BYTES, canonical, common_charset, is_stored_alike
-from unshard.core.sql.literals import BITS
+from unshard.core.sql.literals import BITS, PREFIX_BYTES
 from unshard.core.structures.labels import read_labels
 
 LENGTH = re.compile(r"\((\d+)(?:,(\d+))?\)")
-TEXT_BYTES = {
-    f"{size}{kind}": (1 << bits) - 1
-    for size, bits in (("tiny", 8), ("", 16), ("medium", 24), ("long", 32))
-    for kind in ("text", "blob")
-}
+TEXT_BYTES = {name: (1 << 8 * size) - 1 for name, size in PREFIX_BYTES.items()}
 MOST_DIGITS, MOST_SCALE, MOST_LABELS = 65, 30, 64
 MOST_VARIABLE = 65_532
 """The most bytes of a VARCHAR or VARBINARY: a row has at most 65,535, with lengths and NULL bits."""
@@ -41,7 +37,6 @@ INTEGER_NAMES = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "
 NEXT_WIDER = {8: 16, 16: 24, 24: 32, 32: 64}
 TEXT_SIZES = [(TEXT_BYTES[name], name) for name in ("tinytext", "text", "mediumtext", "longtext")]
 BLOB_SIZES = [(TEXT_BYTES[name], name) for name in ("tinyblob", "blob", "mediumblob", "longblob")]
-LARGEST = TEXT_SIZES[-1][0]
 
 
 class TypeForm(IntEnum):

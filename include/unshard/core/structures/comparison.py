@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Container, Iterator, Sequence
 from itertools import zip_longest
 
-from unshard.core.model import Column, Index, TableSchema
+from unshard.core.model import Column, Index, TableSchema, lowered
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.literals import INTEGERS, limits
 from unshard.core.structures.columntypes import LENGTH, TEXT_BYTES
@@ -33,7 +33,7 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     for name in mine:
         if name in theirs and (own := _type_and_rules(mine[name])) != (others := _type_and_rules(theirs[name])):
             found.append(f"column {mine[name].name} is {own} and {others}")
-    if _lower(first.key) != _lower(other.key):
+    if lowered(first.key) != lowered(other.key):
         found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
     return tuple(found)
 
@@ -50,11 +50,11 @@ def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
     there, wanted = target.by_name, shard.by_name
     are_there = all(name in there and _type_and_rules(there[name]) == _type_and_rules(wanted[name]) for name in wanted)
     filled = as_filled(target, wanted.keys())
-    unique = {frozenset(_lower(index.columns)) for index in filled.unique_indexes}
+    unique = {frozenset(lowered(index.columns)) for index in filled.unique_indexes}
     return (
         are_there
-        and _lower(filled.key) == _lower(shard.key)
-        and all(frozenset(_lower(index.columns)) in unique for index in shard.unique_indexes)
+        and lowered(filled.key) == lowered(shard.key)
+        and all(frozenset(lowered(index.columns)) in unique for index in shard.unique_indexes)
     )
 
 
@@ -180,7 +180,3 @@ def _capacity(column: Column) -> tuple[str, int]:
     found, kind = LENGTH.search(column.column_type), column.data_type
     length, after_point = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
     return UNITS.get(kind, ""), TEXT_BYTES.get(kind, length - after_point)
-
-
-def _lower(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import TableId, TableSchema, lowered
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.constraintnames import made_end
 
@@ -43,8 +43,7 @@ class ForeignKey:
     @property
     def _rule(self) -> tuple[object, ...]:
         """All but the name, with names in lower case."""
-        columns, parents = ([name.lower() for name in names] for names in (self.columns, self.parent_columns))
-        return self.child, columns, self.parent, parents, self.cascades
+        return self.child, lowered(self.columns), self.parent, lowered(self.parent_columns), self.cascades
 
     @property
     def clause(self) -> str:
@@ -108,8 +107,7 @@ def routed(
 
 def is_indexed(key: ForeignKey, child: TableSchema) -> bool:
     """Whether an index of the child begins with the columns of the foreign key; every server requires that."""
-    columns, size = [name.lower() for name in key.columns], len(key.columns)
-    return any([name.lower() for name in index.columns[:size]] == columns for index in child.indexes)
+    return any(lowered(index.columns[: len(key.columns)]) == lowered(key.columns) for index in child.indexes)
 
 
 def automatic_name(table: TableId, number: int) -> str:

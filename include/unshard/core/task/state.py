@@ -3,10 +3,8 @@
 These values are stored in the meta tables; units, the command line and Airflow show them. A phase only moves forward,
 so progress never falls back.
 
-Flags of pending work, read before every window is planned and again when it begins.
-
-Commands, pending DDL, held rows and suspended targets are rare. One statement reads which of them exist, and only these
-are read then.
+Commands, pending DDL, held rows and suspended targets are rare. Before a window is planned, and again when it begins,
+one statement reads which kinds of `PendingWork` exist, and only these are read then.
 """
 
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.model import Column, TableSchema
+from unshard.core.model import Column, TableSchema, lowered
 from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.parsedtable import expressions
@@ -131,7 +131,7 @@ def compare_structures(
         if reason is None:
             forms.append(_form(name, [schema.column(name) for schema in places.values()]))
         else:
-            left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if not _has(s, name))))
+            left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if name.lower() not in s.by_name)))
     left_out += [LeftOut(name, Reason.DROPPED) for name in sorted({*dropped} - names.keys())]
     key = _key(places, {form.column.lower() for form in forms})
     return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
@@ -166,9 +166,9 @@ def _readable(form: HashedForm, column: Column) -> str:
 
 
 def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[str]) -> Reason | None:
-    if not _has(places[PLACE_TARGET], name):
+    if name.lower() not in places[PLACE_TARGET].by_name:
         return Reason.NOT_IN_TARGET
-    if not all(_has(schema, name) for schema in places.values()):
+    if not all(name.lower() in schema.by_name for schema in places.values()):
         return Reason.NOT_IN_SHARDS
     columns = [schema.column(name) for schema in places.values()]
     if all(column.is_generated for column in columns):
@@ -179,10 +179,6 @@ def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[st
             return Reason.GENERATED_FROM_CHANGED
     kinds = {column.data_type == "json" for column in columns}
     return Reason.JSON if len(kinds) == 2 else None
-
-
-def _has(schema: TableSchema, name: str) -> bool:
-    return any(column.name.lower() == name.lower() for column in schema.columns)
 
 
 def _form(name: str, columns: Sequence[Column]) -> HashedForm:
@@ -286,18 +282,13 @@ def _digits_of_float(value: str) -> str:
 def _key(places: Mapping[str, TableSchema], compared: set[str]) -> tuple[str, ...]:
     """Return the target's key if every place has its columns, else the key that all shards share, else nothing."""
     shards = [schema.key for place, schema in places.items() if place != PLACE_TARGET]
-    candidates = [places[PLACE_TARGET].key, *(shards[:1] if len({_lower(key) for key in shards}) == 1 else [])]
-    return next((key for key in candidates if key and compared.issuperset(_lower(key))), ())
-
-
-def _lower(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names)
+    candidates = [places[PLACE_TARGET].key, *(shards[:1] if len({*map(lowered, shards)}) == 1 else [])]
+    return next((key for key in candidates if key and compared.issuperset(lowered(key))), ())
 
 
 def _is_ranged(key: Sequence[str], places: Mapping[str, TableSchema]) -> bool:
-    return all(len({_order(schema.column(name)) for schema in places.values()}) == 1 for name in key) and all(
-        _order(schema.column(name)) != "" for name in key for schema in places.values()
-    )
+    orders = [{_order(schema.column(name)) for schema in places.values()} for name in key]
+    return all(len(found) == 1 and "" not in found for found in orders)
 
 
 def _order(column: Column) -> str:

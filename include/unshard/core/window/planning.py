@@ -1,31 +1,24 @@
 """Plans the next window of one source from values alone.
 
-Segments are walked in order from the checkpoint. In each, every shard is either applied or held:
+Segments are walked in order from the checkpoint. In each, the rows of a shard are either applied or held:
 
-| the shard                                           | its rows                                           |
-|-----------------------------------------------------|----------------------------------------------------|
-| has nothing pending and nothing held                | are applied                                        |
-| has a pending DDL, from before or from this window  | are held after its newest DDL                      |
-| has held rows that this window does not release     | are held after its newest DDL (order is kept)      |
-| all its held rows are released by this window       | are applied, after the released ones               |
-| of transactions that end before its `start`         | are skipped: the dump has them                     |
-| goes to a suspended target                          | are held after its newest DDL                      |
-| was dropped by an operator                          | are skipped and counted, like its DDL              |
+| the shard                                           | its rows                                            |
+|-----------------------------------------------------|-----------------------------------------------------|
+| has nothing pending and nothing held                | are applied                                         |
+| has a pending DDL, from before or from this window  | are held after its newest DDL                       |
+| has held rows that this window does not release     | are held after its newest DDL (order is kept)       |
+| all its held rows are released by this window       | are applied, after the released ones                |
+| of transactions that end before its `start`         | are skipped: the dump has them                      |
+| goes to a suspended target                          | are held after its newest DDL                       |
+| was dropped by an operator                          | are skipped and counted, like its DDL               |
 | has a DDL that the task's filters ignore            | are applied or held as before, with their structure |
 
-A DDL of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect, and
-may ask a server for that. A RENAME ends the window: the window uses the old names, and the commit changes them last. A
-shard that is dropped while rows or DDL of it wait is renamed too, so that its name becomes free. Releases come first,
-starting with the oldest rows, up to the size of a window. A window that has anything to do moves on by at least one
-file or one segment, so a backlog always ends.
+**Releases** come first, starting with the oldest rows, up to the size of a window. A window that has anything to do
+moves on by at least one file or one segment, so a backlog always ends.
 
-A DDL that only an operator can decide does not stop the window. It is queued with its reason. As long as the structure
-after it is unknown, the structure of the later rows and DDL is unknown too; the rows are held raw.
-
-TRUNCATE and DROP TABLE of the only shard of a target are DDLs too (core.ddl.onetoone): the rows after them wait. With
-`drop-shard-rows: delete` those of a shard of a merged target begin and end a window: its last step deletes the rows of
-the shard, and its commit drops the held ones. So all rows before the statement are applied, held or skipped, and no row
-after it is. No other shard has to agree, and no lock is needed.
+**A DDL** of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect,
+and may ask a server for that. A DDL that only an operator can decide does not stop the window: it is queued with its
+reason, and the rows after it are held raw as long as the structure after it is unknown.
 
 | the statement                                               | is queued                                     |
 |-------------------------------------------------------------|-----------------------------------------------|
@@ -35,30 +28,33 @@ after it is. No other shard has to agree, and no lock is needed.
 | creates a mismatched shard, or one of unknown structure     | with a reason, as a DDL of this shard alone   |
 | has a command of an operator (core.ddl.statementcommands)   | not at all (skip), or as the command says     |
 | replaces a waiting shard by a mismatched one (OR REPLACE)   | the same, after the entries that wait         |
-| is missing: later rows contradict the structure             | with a reason, structure unknown              |
+| is missing in the binlog (sql_log_bin=0): later rows        | with a reason, structure unknown              |
+| contradict the structure                                    |                                               |
 | may have changed rows without row events                    | with a reason, before all rows of its segment |
 
 If a statement cannot be read, an operator decides about it for each shard that it may concern. If it can concern no
-shard, it is skipped and recorded. Any other error (rows of an unknown table) ends the window before the segment that
-causes it, so that everything before it is still applied. The error is raised only if that segment is the first. In
-optimistic mode a window also ends before a shard is created under the name of a dropped one, because rows of both may
-have other columns.
+shard, it is skipped and recorded. A missing statement is found while the first attempt at the window reads, before a
+target gets any row. Then the window is planned again with a DDL of unknown effect where the contradiction begins.
 
-A SEQUENCE writes rows like a table, but it is not a shard: its rows are skipped and counted, under every later name.
-The tables of gh-ost and pt-online-schema-change are not shards either. Statements that a tool runs on its online-DDL
-shadow table become DDL of the shard where the shadow table takes the shard's place (core.ddl.online).
+**A RENAME** ends the window: the window uses the old names, and the commit changes them last. A shard that is dropped
+while rows or DDL of it wait is renamed too, so that its name becomes free. In optimistic mode a window also ends before
+a shard is created under the name of a dropped one, because rows of both may have other columns.
 
-Rows that contradict the structure of their shard: a DDL of it is missing in the binlog (sql_log_bin=0).
+**TRUNCATE and DROP TABLE** of the only shard of a target are DDLs too (core.ddl.onetoone): the rows after them wait.
+With `drop-shard-rows: delete` those of a shard of a merged target begin and end a window: its last step deletes the
+rows of the shard, and its commit drops the held ones. So all rows before the statement are applied, held or skipped,
+and no row after it is. No other shard has to agree, and no lock is needed.
 
-The first attempt at a window finds them while it reads, before a target gets any row. The window is then planned again:
-where the contradiction begins, a DDL of unknown effect is put into the queue of that shard. From there on the rows of
-the shard are held raw, and an operator has to name the missing statement. All other shards go on.
+**Tables that are no shards**: the rows of a SEQUENCE are skipped and counted, under every later name. Statements that
+gh-ost or pt-online-schema-change run on a shadow table become DDL of the shard where the shadow takes its place
+(core.ddl.online).
 
-The sections of a large window: each is committed before the next one, which is read meanwhile.
+**An error** (rows of an unknown table) ends the window before the segment that causes it, so that everything before it
+is still applied. It is raised only if that segment is the first.
 
-A section is applied like a window: it has the size of one, its own number for the fence, and its own transactions. If
-something goes wrong in a section, the window ends before it, and the next window begins there. So only a window whose
-plan can be cut between any two segments has more than one section:
+**Sections** divide a large window: each is committed before the next one, which is read meanwhile. A section has the
+size of a window, its own number for the fence, and its own transactions. If something goes wrong in a section, the
+window ends before it. So only a window whose plan can be cut between any two segments has more than one section:
 
 | the window                                            | because                                                      |
 |-------------------------------------------------------|--------------------------------------------------------------|
