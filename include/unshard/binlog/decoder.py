@@ -76,7 +76,6 @@ from unshard.binlog.tablemap import (
     PhysicalField,
     TableMap,
     agrees,
-    numbers_of,
     read_table,
     read_table_map,
     table_id_of,
@@ -176,7 +175,7 @@ class _MetadataComparison:
     def _dimensions(self) -> None:
         if self._metadata.dimensions:
             for found, column in zip(self._metadata.dimensions, self._of(frozenset((F.VECTOR,))), strict=True):
-                if found != numbers_of(column.column_type)[0]:
+                if found != column.numbers[0]:
                     raise self._differs(column, f"vector({found})", column.column_type)
 
     def _labels(self, labels: tuple[tuple[bytes, ...], ...], kind: F) -> None:

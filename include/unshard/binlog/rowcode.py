@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from unshard.binlog import values
-from unshard.binlog.tablemap import FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, numbers_of, packed
+from unshard.binlog.tablemap import FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, packed
 from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.values import DIGIT_BYTES, decimal_bytes, fraction_bytes, json_text, patched_text
 from unshard.core.model import Column
@@ -424,7 +424,7 @@ def _bytes(field: PhysicalField, column: Column) -> Code:
         case "json":
             return Code(prefix=prefix, then=json_text)
         case "vector":
-            return Code(prefix=prefix, then=values.vector_of(numbers_of(column.column_type)[0]))
+            return Code(prefix=prefix, then=values.vector_of(column.numbers[0]))
         case _:
             return Code(prefix=prefix)
 
@@ -507,7 +507,7 @@ def _temporal(field: PhysicalField, column: Column, shard: str) -> Code:
         case F.YEAR if column.column_type != "year(2)":
             return Code(convert=values.year_text, width=1, together=year_column)
         case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD:
-            return _old_temporal(F(field.type), (*numbers_of(column.column_type), 0)[0])
+            return _old_temporal(F(field.type), (*column.numbers, 0)[0])
         case _:
             raise UnsupportedColumn(shard, column.name, f"{column.column_type} stored as {field}")
 

@@ -9,7 +9,6 @@ and character sets; FULL also has names and labels. Fields that are not compared
 the format allows new fields, and these do not change how rows are read.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -298,7 +297,7 @@ ANY_SIZE = -1
 
 
 def _expected(column: Column) -> tuple[PhysicalField, ...]:
-    kind, numbers = column.data_type, numbers_of(column.column_type)
+    kind, numbers = column.data_type, column.numbers
     if kind in ("char", "varchar"):
         return _text(kind, numbers[0], column.charset)
     if kind in ("enum", "set"):
@@ -359,9 +358,3 @@ _EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[PhysicalField, ...]]] 
     "datetime": _temporal(F.DATETIME, F.DATETIME_OLD),
     "timestamp": _temporal(F.TIMESTAMP, F.TIMESTAMP_OLD),
 }
-
-
-def numbers_of(column_type: str) -> tuple[int, ...]:
-    """Return the numbers in parentheses after a type's name."""
-    found = re.match(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)", column_type)
-    return tuple(int(part) for part in found.groups() if part) if found else ()

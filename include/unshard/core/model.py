@@ -52,6 +52,7 @@ TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
 """The storage engines with transactions, in lower case."""
 _ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
+_NUMBERS = re.compile(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)")
 
 
 def lacks_transactions(create_sql: str) -> str:
@@ -210,6 +211,12 @@ class Column:
     @property
     def is_unsigned(self) -> bool:
         return "unsigned" in self.column_type
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers in parentheses after the type's name: a length, or digits and scale."""
+        found = _NUMBERS.match(self.column_type)
+        return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,8 +263,8 @@ def _is_coarser(before: Column, after: Column) -> bool:
 
 
 def _lengths(column: Column) -> tuple[int, int]:
-    found = re.search(r"\((\d+)(?:,(\d+))?\)", column.column_type)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    length, digits, *_ = (*column.numbers, 0, 0)
+    return length, digits
 
 
 def _labels(column: Column) -> list[str]:

@@ -182,7 +182,8 @@ def converted_in(old: Column, new: Column, ran: ExecutedDdl) -> str:
         return ""
     if (old.data_type == "timestamp") != (new.data_type == "timestamp"):
         found += [f"in '{fixed(ran.time_zone)}'"] if ran.time_zone else []
-    if {old.data_type, new.data_type} <= TEMPORAL and _digits(new) < _digits(old) and ran.sql_mode & MARIADB_ROUNDS:
+    has_fewer_digits = (*new.numbers, 0)[0] < (*old.numbers, 0)[0]
+    if {old.data_type, new.data_type} <= TEMPORAL and has_fewer_digits and ran.sql_mode & MARIADB_ROUNDS:
         found.append("rounded")
     if old.data_type == "char" and old.column_type != new.column_type and ran.sql_mode & PADS:
         found.append("padded")
@@ -202,8 +203,3 @@ def fixed(zone: str) -> str:
     moments = (datetime(year, month, 1, tzinfo=UTC) for year in range(1970, 2039) for month in range(1, 13))
     offsets = {moment.astimezone(known).isoformat()[-6:] for moment in moments}
     return offsets.pop() if len(offsets) == 1 else zone
-
-
-def _digits(column: Column) -> int:
-    found = re.search(r"\((\d)\)", column.column_type)
-    return int(found[1]) if found else 0

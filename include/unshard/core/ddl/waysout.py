@@ -192,7 +192,7 @@ def ways_out(conflict: Conflict) -> WaysOut:
 def _failure(decided: "Callable[[], _SimulatedGroup]") -> str:
     """Return why a way out fails; empty if it succeeds."""
     try:
-        _finish(decided(), _Budget(MOST_STEPS))
+        _finish(decided(), iter(range(MOST_STEPS)))
     except _NoWay as error:
         return str(error)
     return ""
@@ -312,17 +312,6 @@ class _SimulatedGroup:
 
 def _told(names: Names) -> str:
     return f"column{'s' * (len(names) > 1)} {', '.join(sorted(names))}"
-
-
-class _Budget:
-    """Limits the steps of one simulation."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def is_spent(self) -> bool:
-        self._left -= 1
-        return self._left < 0
 
 
 def _group(conflict: Conflict) -> _SimulatedGroup | None:
@@ -471,11 +460,14 @@ def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
-def _finish(group: _SimulatedGroup, budget: _Budget) -> None:
-    """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so."""
+def _finish(group: _SimulatedGroup, budget: Iterator[int]) -> None:
+    """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so.
+
+    `budget` yields an item for each step that the simulation may take.
+    """
     settled = group.settled()
     heads = [member.steps[0] for member in settled.members if member.steps]
-    if not heads or budget.is_spent():
+    if not heads or next(budget, None) is None:
         return
     lock = min(heads, key=lambda step: step.order)
     failures = []

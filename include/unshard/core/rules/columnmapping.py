@@ -210,18 +210,13 @@ def _kinds(change: Change) -> str:
     return "an integer, a whole DECIMAL or a number in a CHAR" if isinstance(change, PartitionId) else "a text"
 
 
-def _numbers(column: Column) -> list[int]:
-    inside = column.column_type.partition("(")[2].partition(")")[0]
-    return [int(part) for part in inside.split(",") if part.strip().isdigit()]
-
-
 def _scale(column: Column) -> int:
-    return (*_numbers(column), 0, 0)[1]
+    return (*column.numbers, 0, 0)[1]
 
 
 def length(column: Column) -> int:
     """Return the number of characters or digits that the column can hold; 256 for a text without a length."""
-    return (*_numbers(column), 1 << 8)[0]
+    return (*column.numbers, 1 << 8)[0]
 
 
 def touched_mapping(mapped: Iterable[Mapped], before: TableSchema, after: TableSchema) -> str:

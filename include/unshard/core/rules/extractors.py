@@ -67,7 +67,6 @@ def compile_extractor(origin: Origin, expression: str, column: str, case_sensiti
 
 
 PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-LENGTH = re.compile(r"\((\d+)\)")
 
 
 def constants_of(
@@ -116,7 +115,6 @@ def _in_range(column: Column, number: int) -> bool:
 
 
 def _is_short_enough(column: Column, value: str) -> bool:
-    length = LENGTH.search(column.column_type)
     if column.data_type == "char" and value.endswith(" "):
         return False  # the server would remove the trailing blanks
-    return length is None or len(value) <= int(length[1])
+    return not column.numbers or len(value) <= column.numbers[0]

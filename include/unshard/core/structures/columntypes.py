@@ -16,7 +16,6 @@ The display width of an integer is ignored. ZEROFILL remains if both types are e
 with the resulting character set agree. `join_types` is commutative, associative and idempotent; None absorbs.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -28,7 +27,6 @@ from unshard.core.sql.charsets import MOST_BYTES, canonical, common_charset, is_
 from unshard.core.sql.literals import BITS, PREFIX_BYTES
 from unshard.core.structures.labels import read_labels
 
-LENGTH = re.compile(r"\((\d+)(?:,(\d+))?\)")
 TEXT_BYTES = {name: (1 << 8 * size) - 1 for name, size in PREFIX_BYTES.items()}
 MOST_DIGITS, MOST_SCALE, MOST_LABELS = 65, 30, 64
 MOST_VARIABLE = 65_532
@@ -164,14 +162,14 @@ ColumnType = IntegerType | DecimalType | TextType | BinaryType | TimeType | Labe
 def type_of(column: Column) -> ColumnType:
     """Return the type of a column."""
     kind, text = column.data_type, column.column_type
-    found, filled = LENGTH.search(text), text if "zerofill" in text else ""
-    length, scale = (int(found[1]), int(found[2] or 0)) if found else (10 if kind == "decimal" else 1, 0)
+    filled = text if "zerofill" in text else ""
+    length, scale, *_ = (*(column.numbers or (10 if kind == "decimal" else 1,)), 0)
     if kind in BITS:
         return IntegerType(BITS[kind], column.is_unsigned, filled)
     if kind == "decimal":
         return DecimalType(length - scale, scale, column.is_unsigned, filled)
     if kind in ("datetime", "timestamp", "time"):
-        return TimeType(kind, length if found else 0)
+        return TimeType(kind, length if column.numbers else 0)
     if kind in ("enum", "set"):
         return LabelType(kind, read_labels(text), frozenset(), _collations(column))
     if kind in ("char", "varchar") or (kind in TEXT_BYTES and kind.endswith("text")):

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from unshard.core.model import Column, Index, TableSchema, lowered
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.literals import INTEGERS, limits
-from unshard.core.structures.columntypes import LENGTH, TEXT_BYTES
+from unshard.core.structures.columntypes import TEXT_BYTES
 from unshard.core.structures.tablekeys import as_filled, finding_index
 
 DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
@@ -177,6 +177,5 @@ def _holds(wanted: Column, given: Column) -> bool:
 
 def _capacity(column: Column) -> tuple[str, int]:
     """Return what limits the values of a column, and the limit."""
-    found, kind = LENGTH.search(column.column_type), column.data_type
-    length, after_point = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
-    return UNITS.get(kind, ""), TEXT_BYTES.get(kind, length - after_point)
+    length, after_point, *_ = (*(column.numbers or (1,)), 0)
+    return UNITS.get(column.data_type, ""), TEXT_BYTES.get(column.data_type, length - after_point)

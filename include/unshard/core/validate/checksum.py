@@ -16,7 +16,6 @@ Servers print floating-point values differently: 1e15 is 1000000000000000 in TiD
 shortest digits that identify the value. So a value is compared by its sign, its digits and its power of ten.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -199,8 +198,7 @@ def _form(name: str, columns: Sequence[Column]) -> HashedForm:
 
 def _rounded(columns: Sequence[Column]) -> int | None:
     """Return the declared digits after the point, if all places declare the same and a DECIMAL can hold them."""
-    found = {re.search(r"\((\d+),(\d+)\)", column.column_type) for column in columns}
-    declared = {(int(each[1]), int(each[2])) if each else (DECIMAL_DIGITS + 1, 0) for each in found}
+    declared = {column.numbers if len(column.numbers) == 2 else (DECIMAL_DIGITS + 1, 0) for column in columns}
     total, digits = declared.pop()
     return digits if not declared and total <= DECIMAL_DIGITS else None
 
@@ -215,12 +213,8 @@ def _family(column: Column) -> Family:
 def _digits(column: Column) -> int:
     """Return the number of digits after the point: scale of a DECIMAL, fractional seconds of a time."""
     if column.data_type in DECIMALS:
-        found = re.match(r"\w+\(\d+,(\d+)\)", column.column_type)
-    elif column.data_type in ("datetime", "timestamp", "time"):
-        found = re.match(r"\w+\((\d)\)", column.column_type)
-    else:
-        return 0
-    return int(found[1]) if found else 0
+        return (*column.numbers, 0, 0)[1]
+    return (*column.numbers, 0)[0] if column.data_type in ("datetime", "timestamp", "time") else 0
 
 
 def _is_long(column: Column) -> bool:
@@ -228,8 +222,8 @@ def _is_long(column: Column) -> bool:
         return True
     if column.data_type in BINARIES - {"binary", "varbinary"}:
         return True
-    length = re.match(r"(?:var)?(?:char|binary)\((\d+)\)", column.column_type)
-    return length is not None and int(length[1]) >= LONG_CHARACTERS
+    is_string = column.data_type in ("char", "varchar", "binary", "varbinary")
+    return is_string and (*column.numbers, 0)[0] >= LONG_CHARACTERS
 
 
 def _value(form: HashedForm, column: Column) -> str:
