@@ -209,7 +209,6 @@ class _MetadataComparison:
 
 
 def _charset(collation: int) -> str:
-    """Return the character set of a collation, empty for an unknown collation of a newer server."""
     try:
         return charset_of(collation)
     except KeyError:
@@ -238,7 +237,6 @@ class RangeOrigin:
     """The bytes are an XA transaction that was prepared there and has been committed since."""
 
     def shard(self, table: TableId) -> str:
-        """Return a table's name for messages."""
         return f"{self.source} {table}".strip()
 
 
@@ -343,7 +341,6 @@ class _Bound:
     def _skimmed_one_by_one(
         self, data: Buffer, rows: RowEvents, begins: Numbers
     ) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Read such rows one event after the other."""
         locations = zip(
             rows.kind.tolist(),
             begins.tolist(),
@@ -404,13 +401,11 @@ _OPERATIONS = np.array(
 
 
 def _operations(kinds: Numbers, counts: Numbers, inside: Numbers) -> pa.Array:
-    """Return the operation of each row; images of an UPDATE come in pairs."""
     found = np.repeat(_OPERATIONS[kinds], counts)
     return pa.array(found + (found == BEFORE) * (inside % 2).astype(np.int8))
 
 
 def _numbered(counts: Numbers) -> Numbers:
-    """Number the rows of each event."""
     total: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
     return total - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -506,7 +501,6 @@ class _Decoder:
         return [part for part in parts if part is not None] if is_whole and None not in parts else None
 
     def in_order(self, starts: Mapping[TableId, int]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Read one event after the other."""
         latest: dict[TableId, _Bound] = {}
         events = tuple(walk(self.data, self.checksum, self.where))
         tail = CHECKSUM if self.checksum else 0
@@ -537,7 +531,6 @@ class _Decoder:
         return f"{self.origin.file}:{end}"
 
     def bind(self, body: bytes, end: int) -> None:
-        """Set the table of a table id from here on."""
         known = self.ids.get(table_id_of(body))
         if known is None or known[0] != body[8:]:
             self.ids[table_id_of(body)] = (body[8:], self._readable(body, end))

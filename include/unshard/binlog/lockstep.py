@@ -132,7 +132,6 @@ class _ImageWalk:
         self._events: list[Numbers] = []
 
     def run(self, starts: Numbers, ends: Numbers) -> Numbers:
-        """Locate all images; return how many each event has."""
         alive = np.flatnonzero(starts < ends)
         at, until = starts[alive], ends[alive]
         while len(at):
@@ -157,7 +156,6 @@ class _ImageWalk:
         return order
 
     def _image(self, at: Numbers) -> Numbers:
-        """Locate one image of each event; return where the next ones begin."""
         begins, at = at, at + self._bitmap
         bits = [self._data[begins + byte] for byte in range(self._bitmap)]
         some = [bool(eight.any()) for eight in bits]
@@ -190,7 +188,6 @@ def _nulls(bits: npt.NDArray[np.uint8], number: int, layout: _Layout) -> Bits | 
 
 
 def _ordered(parts: list[Cells], order: Numbers) -> Cells:
-    """Concatenate the parts of a column in the order of the rows."""
     start = np.concatenate([part.start for part in parts])[order] if parts else order
     size = np.concatenate([part.size for part in parts if part.size is not None])[order] if _sized(parts) else None
     if all(part.null is None for part in parts):
@@ -234,7 +231,6 @@ def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
 
 
 def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Array:
-    """Convert the values that are not NULL, and insert the NULLs."""
     seen = np.frombuffer(data, np.uint8)
     if cells.null is None:
         return show(seen, cells.start)
@@ -243,7 +239,6 @@ def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Ar
 
 
 def _values(code: Code, data: bytes, cells: Cells) -> list[Any]:
-    """Convert one value at a time, for types without a column-wise converter."""
     starts = cells.start.tolist()
     read = _reader(code, data, starts, cells.size)
     if cells.null is None:
@@ -371,7 +366,6 @@ def _are_whole(data: Buffer, offsets: Numbers, shortest: int, checksum: bool) ->
 
 
 def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
-    """Read numbers of `size` bytes."""
     value = seen[at].astype(np.int64)
     for byte in range(1, size):
         value |= seen[at + byte].astype(np.int64) << 8 * byte
@@ -405,7 +399,6 @@ def _lacks_rows(seen: npt.NDArray[np.uint8], kinds: Numbers, begins: Numbers) ->
 
 
 def _text(data: Buffer, begin: int, stop: int) -> bytes:
-    """Return the statement of a QUERY event, empty if it cannot be found."""
     if stop - begin < _QUERY.size:
         return b""
     schema, variables = _QUERY.unpack_from(data, begin)

@@ -179,13 +179,11 @@ def _big(data: Octets, starts: Numbers, width: int) -> Numbers:
 
 @cache
 def _numbers(digits: int) -> Octets:
-    """Return the digits of all numbers with this many digits."""
     return np.frombuffer(b"".join(b"%0*d" % (digits, n) for n in range(10**digits)), np.uint8).reshape(-1, digits)
 
 
 @cache
 def _days() -> Octets:
-    """Return all dates that a TIMESTAMP can have."""
     days = np.datetime_as_string(np.arange((1 << 32) // 86400 + 1).astype("M8[D]"))
     return days.astype("S10").view(np.uint8).reshape(-1, 10)
 
@@ -219,7 +217,6 @@ def _fraction(text: Octets, data: Octets, starts: Numbers, digits: int) -> Octet
 
 
 def _fixed(text: Octets) -> pa.Array:
-    """Create a column of texts of one length."""
     rows, width = text.shape
     offsets = np.arange(0, width * (rows + 1), width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
@@ -364,7 +361,6 @@ def _patched(before: bytes | None, changes: bytes) -> bytes:
 
 
 def _run(codes: Sequence[Code], columns: Sequence[Column], start: int) -> int:
-    """Count the consecutive integers without NULL from `start` on."""
     end = start
     while end < len(codes) and codes[end].integer and not columns[end].nullable:
         end += 1

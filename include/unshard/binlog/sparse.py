@@ -249,7 +249,6 @@ class Sparse:
         return found
 
     def _places(self, bits: int) -> list[int | None]:
-        """Return the index of each written column's value in an image."""
         found: list[int | None] = []
         place = 0
         for number, column in enumerate(self.structure.columns):
@@ -297,14 +296,12 @@ class SparseCells:
     masks: list[bytes | None]
 
     def add(self, other: "SparseCells") -> "SparseCells":
-        """Append other rows, and return self."""
         for mine, more in zip(self.columns, other.columns, strict=True):
             mine.extend(more)
         self.masks += other.masks
         return self
 
     def arrays(self, finish: Sequence[Finish]) -> list[pa.Array]:
-        """Return the columns, followed by the bitmaps unless all rows have all columns."""
         columns = [show(cells) for show, cells in zip(finish, self.columns, strict=True)]
         if any(mask is not None for mask in self.masks):
             columns.append(pa.array(self.masks, mask_type(len(self.columns))))
@@ -337,7 +334,6 @@ def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
 
 @lru_cache(1024)
 def _part(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
-    """Return the reader of an image that has only the columns in `bits`."""
     chosen = [number for number in range(len(columns)) if bits >> number & 1]
     codes = codes_of(fields, columns, shard)
     return read_once([codes[number] for number in chosen], [columns[number] for number in chosen], shard)

@@ -306,7 +306,6 @@ def _expected(column: Column) -> tuple[PhysicalField, ...]:
 
 
 def _by_name(kind: str) -> tuple[PhysicalField, ...]:
-    """Return the fields of a type that is defined by its name alone."""
     if kind in INTEGERS:
         return (PhysicalField(INTEGERS[kind]),)
     if kind in PREFIX_BYTES:

@@ -96,7 +96,6 @@ class Location:
 
     @property
     def server_file(self) -> str:
-        """The file's name on its server."""
         return _GENERATION.sub("", self.file)
 
     def in_generation(self, generation: int) -> Self:

@@ -183,7 +183,6 @@ def _same(ours: object, theirs: object) -> bool:
 
 
 def _has_own_types(value: object) -> bool:
-    """Whether a document holds a value for which JSON has no type."""
     match value:
         case dict():
             return any(map(_has_own_types, value.values()))

@@ -113,7 +113,6 @@ class Item:
 
     @property
     def told(self) -> str:
-        """The message, with the error code of a problem."""
         return f"[{self.code}] {self.message}" if self.code else self.message
 
 
@@ -322,7 +321,6 @@ def summaries(items: Iterable[Item]) -> list[Item]:
 
 
 def _summary(group: Sequence[Item]) -> Item:
-    """Return the first item; its message gets the number of the others and three of their names."""
     names = [*map(_names, group)]
     everywhere = set(names[0]).intersection(*names[1:])
     own = [

@@ -152,7 +152,6 @@ def _free_name(column: str, taken: Collection[str]) -> str:
 
 
 def _last_number(target: TableId, names: Iterable[str]) -> int:
-    """Return the highest number of a foreign key that is named after the target."""
     found = (NUMBERED.search(name) for name in names)
     numbers = (int(match[1]) for match in found if match)
     made = {name.lower() for name in names}
@@ -255,7 +254,6 @@ def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) 
 
 
 def _referenced(cursor: TokenCursor, child: TableId, columns: tuple[str, ...], name: str) -> ForeignKey:
-    """Read the parent, its columns and the actions after REFERENCES."""
     parent = cursor.table(Role.REFERENCED).table
     parent_columns = _names(cursor) if cursor.peek() == "(" else ()
     actions = {"DELETE": "RESTRICT", "UPDATE": "RESTRICT"}

@@ -46,17 +46,14 @@ class TokenCursor:
         return self.tokens[position].word if position < len(self.tokens) else ""
 
     def ends(self) -> bool:
-        """Whether no token is left."""
         return self.position >= len(self.tokens)
 
     def eat(self, *words: str) -> bool:
-        """Move past these words if all of them come next."""
         found = all(self.peek(ahead) == word for ahead, word in enumerate(words))
         self.position += len(words) if found else 0
         return found
 
     def eat_any(self, *words: str) -> bool:
-        """Move past the first of these words that comes next."""
         return any(self.eat(word) for word in words)
 
     def name(self) -> Token:
@@ -67,7 +64,6 @@ class TokenCursor:
         return self.tokens[self.position - 1]
 
     def table(self, role: Role) -> TableRef:
-        """Read the name of a table, with or without its schema."""
         first = self.name()
         if not self.eat("."):
             return TableRef(TableId(self.schema, first.name), first.start, first.end, role)
@@ -75,7 +71,6 @@ class TokenCursor:
         return TableRef(TableId(first.name, last.name), first.start, last.end, role)
 
     def tables(self, role: Role) -> Iterator[TableRef]:
-        """Read a list of tables."""
         yield self.table(role)
         while self.eat(","):
             yield self.table(role)
@@ -89,7 +84,6 @@ class TokenCursor:
         return ((self.tokens[begin].start, self.tokens[self.position - 1].end),) if self.position > begin else ()
 
     def unreadable(self, reason: str) -> DdlUnreadable:
-        """Return the error for the token at the cursor."""
         where = f" before {self.tokens[self.position].raw!r}" if not self.ends() else " at the end"
         return DdlUnreadable(self.text, reason + where)
 
@@ -310,7 +304,6 @@ def _create_sequence(cursor: TokenCursor, or_replace: bool) -> Ddl:
 
 
 def _is_sequence(cursor: TokenCursor) -> bool:
-    """Whether the option SEQUENCE=1 makes this CREATE TABLE create a sequence."""
     at = next(outside(cursor.tokens[cursor.position :], "SEQUENCE"), None)
     return at is not None and cursor.peek(at + 1 + (cursor.peek(at + 1) == "=")) not in ("0", "NO")
 

@@ -58,7 +58,6 @@ def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[
 
 @lru_cache(1024)
 def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
-    """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
 

@@ -167,7 +167,6 @@ class DdlLock:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the DDL that the shards must have at their heads."""
         return self.entry.fingerprint
 
     @property
@@ -296,7 +295,6 @@ def _is_undecided(lock: DdlLock, ready: Iterable[ShardState]) -> bool:
 
 
 def _state(lock: DdlLock, group: _Group) -> tuple[LockState, bool]:
-    """Return the state, and whether the DDL may be executed."""
     begun = lock.started_at is not None
     if not group.ready and not begun:
         return LockState.RESOLVED, False

@@ -116,7 +116,6 @@ def without_strings(text: str) -> str:
 
 
 def _split(statement: Statement) -> tuple[str, tuple[Token, ...], bool]:
-    """Return the text without comments, its tokens, and whether the tokens are certain."""
     try:
         return *tokenize(statement.text, statement.sql_mode, MARIADB), True
     except DdlUnreadable:

@@ -146,7 +146,6 @@ def waiting(shards: Iterable[ShardState]) -> frozenset[tuple[Shard, int]]:
 
 
 def _precedes(other: ShardState, state: ShardState) -> bool:
-    """Whether the head of a shard must wait for another shard."""
     first = state.queue[0]
     if other.target == state.target or other.shard.source != state.shard.source:
         return False

@@ -102,7 +102,6 @@ class OnlineTable:
 
     @property
     def made_at(self) -> datetime | None:
-        """When it was created; None if it existed at the snapshot."""
         return datetime.fromtimestamp(self.since, UTC) if self.since else None
 
 

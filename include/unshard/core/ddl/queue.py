@@ -147,7 +147,6 @@ class UnnamedShard:
         return (found | {file.structure for file in self.held} | {self.structure}) - {""}
 
     def of(self, state: ShardState) -> ShardState:
-        """Return the state of the shard with these entries, files and structure."""
         entries = {entry.seq: entry for entry in self.entries}
         queue = (entries.get(entry.seq, entry) for entry in state.queue)
         pending = tuple(entry for entry in queue if entry.state is EntryState.PENDING)

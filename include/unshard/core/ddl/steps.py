@@ -108,7 +108,6 @@ def _pieces(spec: TokenCursor) -> Iterator[str]:
 
 
 def _column(head: str, text: str, tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield a statement that adds a column, and one that adds its unique key."""
     at = next((position for position in outside(tokens, "UNIQUE") if position), None)
     if at is None:
         yield f"{head} {text[tokens[0].start : tokens[-1].end]}"
@@ -121,7 +120,6 @@ def _column(head: str, text: str, tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _drops_what_it_adds(specs: list[TokenCursor]) -> bool:
-    """Whether the statement adds a name and drops it IF EXISTS."""
     added, dropped = set(), set()
     for spec in specs:
         names = {token.name.lower() for token in spec.tokens if not token.word or token.word.isidentifier()}

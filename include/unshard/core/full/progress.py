@@ -127,7 +127,6 @@ def weights(bytes: int, chunks: int) -> list[int]:
 
 
 def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | None]:
-    """Return rows, bytes and weight per second of work."""
     timed = [(part.weight, part.finished) for part in parts if part.finished.seconds > 0]
     busy = _covered((each.ended - each.seconds, each.ended) for _, each in timed)
     if not busy:
@@ -140,7 +139,6 @@ def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | 
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the total time that is covered by at least one of the spans."""
     total, until = 0.0, -math.inf
     for begins, ends in sorted(spans):
         total += max(0.0, ends - max(begins, until))

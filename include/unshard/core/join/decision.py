@@ -272,7 +272,6 @@ def decide_new(
 def _first_accepted(
     group: Group, target: Target, candidates: Iterable[Queues], mapped: Collection[str]
 ) -> Decided | None:
-    """Return the decision about the first set of DDLs that is accepted."""
     decisions = (_together(group, target, parts, mapped) for parts in candidates)
     return next((decided for decided in decisions if decided is not None), None)
 
@@ -302,7 +301,6 @@ def _shorter_and_whole(queues: Queues) -> Iterator[Queues]:
 
 
 def _together(group: Group, target: Target, parts: Queues, mapped: Collection[str]) -> Decided | None:
-    """Return the decision about these DDLs as one change; None if it is not accepted."""
     after = group
     for shard, part in parts.items():
         whole = Change(tuple(ran for change in part for ran in change.statements), part[-1].after)
@@ -344,7 +342,6 @@ def _with_rows_between(
 
 
 def _is_held(own: Definition | None, column: Definition | None) -> bool:
-    """Whether the joined column holds every value of a definition."""
     both = join_definitions(own, column) if own is not None and column is not None else None
     if both is None or column is None:
         return False

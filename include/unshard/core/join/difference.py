@@ -279,7 +279,6 @@ def _blocking(target: Target, wanted: Target) -> list[Step]:
 
 
 def _expanded(target: Target, wanted: Target, fills: Mapping[int, str]) -> Target:
-    """Return the smallest structure that holds the rows of the target and of every shard."""
     columns = dict[int, Definition | None]()
     for id in sorted({*target.table.columns, *wanted.table.columns}):
         present, asked = target.table.columns.get(id), wanted.table.columns.get(id)

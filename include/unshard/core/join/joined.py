@@ -31,7 +31,6 @@ class JoinStatement:
     """The ids of the target's columns after it, by name."""
 
     def is_before(self, present: TableSchema) -> bool:
-        """Whether a table has the structure before it."""
         return self._is_as(self.before, present)
 
     def is_after(self, present: TableSchema) -> bool:

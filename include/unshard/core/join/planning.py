@@ -140,7 +140,6 @@ class JoinScene:
 
     @property
     def is_executing(self) -> bool:
-        """Whether the lock may be changing the target."""
         return self.lock is not None and self.lock.started_at is not None
 
     @property
@@ -175,7 +174,6 @@ class JoinPlan:
 
     @property
     def is_due(self) -> bool:
-        """Whether something can be done now."""
         return bool(self.stages) and not _waits(self.stages[0])
 
 
@@ -265,7 +263,6 @@ def change_of(entry: QueueEntry, scene: JoinScene) -> Change:
 
 
 def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
-    """Yield what follows from shards that have come, gone, or been changed by locks."""
     over = {state.shard: state for state in scene.shards if state.has_left and not state.held}
     gone = {
         shard
@@ -356,7 +353,6 @@ def _after_resolved(
 
 
 def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
-    """Return the group after a DDL that a lock has resolved."""
     change, shard = change_of(entry, scene), entry.shard
     try:
         if unread_names(group, shard, change.statements, change.after):
@@ -581,7 +577,6 @@ def _waits(stage: JoinStage) -> bool:
 
 
 def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
-    """Return the distinct structures of the shards."""
     found = list[Table]()
     for member in group.members.values():
         table = limited(member.table, lacks)

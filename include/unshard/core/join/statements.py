@@ -197,7 +197,6 @@ def _takes(step: RenameColumn | RenameKey, other: RenameColumn | RenameKey) -> b
 
 
 def _turn(step: Step) -> tuple[int, bool]:
-    """Return the place of a step among single statements."""
     match step:
         case AddColumn(definition=definition) | ChangeColumn(after=definition):
             return ORDER.index(AddColumn if definition.is_generated else type(step)), definition.is_generated

@@ -342,7 +342,6 @@ def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection
 
 
 def _key(index: IndexText, ids: Mapping[str, int], known: Collection[str], rules: Mapping[str, str]) -> Key | None:
-    """Read an index; None if it names a column that has no id."""
     parts = []
     for part in index.parts:
         end = closing(part, 0) + 1

@@ -75,7 +75,6 @@ class Links:
             raise RelayGap(self._read(beyond).source, str(end), str(beyond.begins))
 
     def end(self, start: Location) -> Location:
-        """Return the end of the run from a location on."""
         end = start
         for run in self._runs(start):
             end = self._read(run[-1]).ends

@@ -142,12 +142,10 @@ class Segment:
 
     @property
     def tables(self) -> frozenset[TableId]:
-        """The tables whose rows are read when the segment is applied."""
         return frozenset(table for piece in self.pieces for table, _ in piece.tables)
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return self.end - self.start
 
 
@@ -206,7 +204,6 @@ def _operations(images: Iterable[RowImages]) -> list[str]:
 
 
 def _both(table: TableId, one: Sequence[RowImages], other: Sequence[RowImages]) -> tuple[str, str]:
-    """Return both sides of the first images that differ."""
     number = 0
     while number < min(len(one), len(other)) and _key(one[number]) == _key(other[number]):
         number += 1

@@ -51,7 +51,6 @@ class RowError:
 
     @property
     def values(self) -> Mapping[str, str | None]:
-        """The row's values by column."""
         found: dict[str, str | None] = json.loads(self.row)
         return found
 
@@ -119,5 +118,4 @@ class RecordedCollision:
 
     @property
     def is_open(self) -> bool:
-        """Whether the load or a window waits for it."""
         return self.state is CollisionState.OPEN

@@ -94,7 +94,6 @@ class Partition:
     separator: str = ""
 
     def change(self, rule: str, shard: str, table: TableId) -> PartitionId:
-        """Return the bits of one shard; raises MappingNameUnfit."""
         fields = [(INSTANCE_BITS, self.instance)]
         for bits, prefix, name in ((SCHEMA_BITS, self.schema, table.schema), (TABLE_BITS, self.table, table.name)):
             fields.append((bits, None if prefix is None else self._number(rule, shard, name, prefix, bits)))
@@ -130,7 +129,6 @@ class MappingRule:
     is_shared: bool = False
 
     def mapped(self, shard: str, table: TableId) -> tuple[Mapped, ...]:
-        """Return the mappings of a shard that the rule matches."""
         change = self.how.change(self.name, shard, table) if isinstance(self.how, Partition) else self.how
         free = {name.lower() for name in self.references}
         own = Mapped(self.name, self.source, self.column, change, self.source.lower() not in free, self.is_shared)

@@ -104,7 +104,6 @@ class EventRule:
         return self.schema.matches(table.schema) and (self.table is None or self.table.matches(table.name))
 
     def drops(self, event: Event) -> bool:
-        """Whether the rule drops the change."""
         found = []
         if self.events and event.names:
             found.append(self.names(event))
@@ -189,7 +188,6 @@ class RowFilter:
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The expressions that are not empty."""
         return tuple(filter(None, (self.insert, self.update_old, self.update_new, self.delete)))
 
     def matches(self, table: TableId) -> bool:
@@ -232,7 +230,6 @@ class ValidationFilter:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The lines about it in the result of a comparison."""
         if self.condition:
             return (f"  where: only rows were compared for which `{self.condition}` is true now, in shards and target",)
         if self.why_not:

@@ -34,7 +34,6 @@ class Reshaping:
 
     @property
     def by_name(self) -> tuple[object, ...]:
-        """The changes that depend on the name of the shard."""
         return self.extracted, self.mapped
 
     @property
@@ -69,7 +68,6 @@ class ReshapedShard:
 
     @property
     def rows(self) -> str:
-        """The FROM clause for all rows, without the word FROM."""
         return self.where()
 
     def where(self, inside: str = "", outside: str = "") -> str:

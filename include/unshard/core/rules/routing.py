@@ -50,7 +50,6 @@ class TablePattern:
     name: Pattern
 
     def matches(self, table: TableId) -> bool:
-        """Whether both patterns match."""
         return self.schema.matches(table.schema) and self.name.matches(table.name)
 
 
@@ -64,7 +63,6 @@ class BlockAllowList:
     ignore_tables: tuple[TablePattern, ...] = ()
 
     def passes_schema(self, schema: str) -> bool:
-        """Whether the lists of schemas allow tables of this schema."""
         if is_system_schema(schema):
             return False
         if self.do_dbs:
@@ -72,11 +70,9 @@ class BlockAllowList:
         return not any(pattern.matches(schema) for pattern in self.ignore_dbs)
 
     def passes(self, table: TableId) -> bool:
-        """Whether the table is migrated."""
         return self.passes_schema(table.schema) and self.passes_table(table)
 
     def passes_table(self, table: TableId) -> bool:
-        """Whether a table of an allowed schema is migrated."""
         if any(pattern.matches(table) for pattern in self.do_tables):
             return True
         if any(pattern.matches(table) for pattern in self.ignore_tables):
@@ -111,7 +107,6 @@ class RouteRule:
     extractors: tuple[Extractor, ...] = ()
 
     def target(self, table: TableId) -> TableId:
-        """Return the target of a table that the rule matches."""
         return TableId(self.target_schema, self.target_table or table.name)
 
 
@@ -171,7 +166,6 @@ class Routing:
         return self._find(table).target
 
     def reshaping(self, table: TableId) -> Reshaping:
-        """Return the changes to the rows of this shard."""
         return self._find(table).reshaping
 
     def target_schema_of(self, schema: str) -> str | None:

@@ -303,7 +303,6 @@ def _texts(one: TextType, other: TextType) -> TextType | None:
 
 
 def _resolved_text(kind: TextType) -> TextType:
-    """Return the text type that a server shows for this one."""
     form, length = kind.resolved
     own = frozenset(pair for pair in kind.collations if pair[0] == kind.charset)
     if form is TypeForm.LARGE:

@@ -42,12 +42,10 @@ class ForeignKey:
 
     @property
     def _rule(self) -> tuple[object, ...]:
-        """All but the name, with names in lower case."""
         return self.child, lowered(self.columns), self.parent, lowered(self.parent_columns), self.cascades
 
     @property
     def clause(self) -> str:
-        """The clause of CREATE TABLE or ALTER TABLE … ADD."""
         columns, parents = (", ".join(map(identifier, names)) for names in (self.columns, self.parent_columns))
         actions = "".join(f" {each}" for each in self.cascades)
         parent = qualified(self.parent.schema, self.parent.name)

@@ -83,7 +83,6 @@ def with_engine(schema: TableSchema, engine: str) -> TableSchema:
 
 
 def _names_of_engines(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the names of the engines of a table and of its partitions."""
     yield from (tokens[at + 2] for at in range(len(tokens)) if begins_at(tokens, at, "ENGINE", "="))
 
 
@@ -114,7 +113,6 @@ def _after_name(tokens: Sequence[Token]) -> tuple[int, bool]:
 
 
 def _clauses(tokens: Sequence[Token], begin: int, *, is_alter: bool) -> Iterator[StorageClause]:
-    """Yield the clauses in order."""
     context, position = _Context(tokens, begin, is_alter), begin
     while position < len(tokens):
         context.at(position)
@@ -149,7 +147,6 @@ class _Context:
 
 
 def _clause(tokens: Sequence[Token], position: int, context: _Context) -> StorageClause | None:
-    """Return the clause that begins at a position."""
     if tokens[position].word == "STORAGE":
         last = position + 1 + _is_word(tokens, position + 1, "=")
         return StorageClause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None

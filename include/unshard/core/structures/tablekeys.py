@@ -200,7 +200,6 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
 
 
 def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str, bool]:
-    """Return a part that is a generated column."""
     value = _by_filled(made[column.name.lower()], made)
     kind = "SIGNED" if column.data_type in INTEGERS and not column.is_unsigned else "UNSIGNED"
     if column.data_type in INTEGERS:

@@ -67,7 +67,6 @@ class Phase(StrEnum):
 
     @property
     def order(self) -> int:
-        """Rank of the phase, from 0."""
         return list(Phase).index(self)
 
 

@@ -219,7 +219,6 @@ class Plan:
         return self.last_number // every > (self.number - 1) // every
 
     def until(self, sections: int) -> "Plan":
-        """Return the plan of the first sections."""
         last = self.borders[sections - 1]
         reads, borders = self.reads[: last.reads], self.borders[: sections - 1]
         return replace(self, ends=last.ends, gtid=last.gtid, last_time=last.last_time, reads=reads, borders=borders)
@@ -237,7 +236,6 @@ class Plan:
 
     @property
     def targets(self) -> frozenset[TableId]:
-        """The target tables that the window may write."""
         applied = (d.target for read in self.reads for d in read.dispositions if d.hold is None)
         return frozenset(applied) | frozenset(release.target for release in self.releases)
 
@@ -254,5 +252,4 @@ class Plan:
 
     @property
     def moves_rows(self) -> bool:
-        """Whether a Spark job is needed at all."""
         return bool(self.releases) or any(read.dispositions for read in self.reads)

@@ -272,11 +272,9 @@ class Sections:
     """Bytes in the last section."""
 
     def may_end(self, walk: Walk) -> bool:
-        """Whether another section may follow the segments of this walk."""
         return len(self.borders) + 1 < self.most and self.has_only_rows(walk)
 
     def ended(self, walk: Walk) -> "Sections":
-        """Return the sections with a border after this walk."""
         last_time = max(segment.last_time for segment in walk.passed)
         border = Border(len(walk.reads), walk.passed[-1].ends, walk.passed[-1].gtid, last_time)
         return replace(self, borders=(*self.borders, border), size=0)
@@ -294,7 +292,6 @@ class Sections:
 
 
 def _is_applied(read: Read) -> bool:
-    """Whether all rows of the transactions in these ranges are applied."""
     return not read.committed and all(
         each.hold is None and each.structure and each.until is None for each in read.dispositions
     )

@@ -76,7 +76,6 @@ class Revision:
 
     @property
     def targets(self) -> frozenset[TableId]:
-        """The targets whose groups are changed."""
         return frozenset(state.target for state in (*self.out, *self.filtered))
 
     @property
@@ -87,7 +86,6 @@ class Revision:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The changes, one sentence each."""
         out = (f"{state.shard} leaves {state.target}, its rows stay there" for state in self.out)
         return (*out, *(f"other changes of {state.shard} are left out" for state in self.filtered))
 

@@ -151,7 +151,6 @@ class StatementSite:
 
     @property
     def location(self) -> Location:
-        """The end of the statement."""
         return Location(self.segment.file, self.segment.end)
 
 
@@ -186,7 +185,6 @@ def apply_effect(walk: Walk, effect: Effect, site: StatementSite) -> Walk:
 
 
 def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: StatementSite) -> Walk:
-    """Apply a statement after which the target lacks rows of a shard, or the shard has another target."""
     match effect:
         case Leaves():
             found = _remove(walk, effect.whole, site)

@@ -120,7 +120,6 @@ class Refusal:
 
     @property
     def error(self) -> UnshardError:
-        """The error itself."""
         if not self.parts:
             return RowRefused(str(self.target), self.column, self.key, self.words)
         try:

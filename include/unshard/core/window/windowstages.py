@@ -232,7 +232,6 @@ def kept(plan: Plan, around: Surroundings) -> Iterator[Detail]:
 
 
 def _dispositions(plan: Plan) -> Iterator[Disposition]:
-    """Yield what happens to the rows of each shard, once for each way."""
     seen = set()
     for each in (disposition for read in plan.reads for disposition in read.dispositions):
         key = each.shard, each.hold is None
@@ -242,7 +241,6 @@ def _dispositions(plan: Plan) -> Iterator[Disposition]:
 
 
 def _reason(shard: Shard, target: TableId, structure: str, plan: Plan, around: Surroundings) -> tuple[str, str, str]:
-    """Return why rows of a shard are not applied, the lock that is the reason, and the DDL."""
     if target in around.suspended:
         return f"the target is suspended: {one_line(around.suspended[target])}", "", ""
     state, lock = around.shards.get(shard), around.locks.get(target)
