@@ -40,10 +40,10 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
+from unshard.core.structures.columntypes import is_ambiguous
 from unshard.core.structures.constraintnames import OWN, checks_of, trial_names, without_absent
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.hiddencolumns import period_of
-from unshard.core.structures.labels import is_ambiguous
 from unshard.core.structures.storageclauses import with_engine, with_transactions
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused

@@ -85,8 +85,8 @@ from unshard.binlog.transactions import StatementEnds, survey
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.compaction import Op
 from unshard.core.sql.charsets import charset_of
+from unshard.core.structures.columntypes import encoded_labels, read_labels
 from unshard.core.structures.hiddencolumns import FOREVER, as_in_rows
-from unshard.core.structures.labels import encoded_labels, read_labels
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import (
     ColumnCountDiffers,

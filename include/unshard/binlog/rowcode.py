@@ -29,7 +29,7 @@ from unshard.binlog.values import DIGIT_BYTES, decimal_bytes, fraction_bytes, js
 from unshard.core.model import Column
 from unshard.core.sql.charsets import encode
 from unshard.core.sql.literals import PREFIX_BYTES
-from unshard.core.structures.labels import encoded_labels
+from unshard.core.structures.columntypes import encoded_labels
 from unshard.errors.rows import UnsupportedColumn
 
 # --- columns as text ---

@@ -18,7 +18,7 @@ from unshard.core.model import Column, TableId
 from unshard.core.sql import literals
 from unshard.core.sql.charsets import MOST_BYTES
 from unshard.core.sql.literals import PREFIX_BYTES
-from unshard.core.structures.labels import read_labels
+from unshard.core.structures.columntypes import read_labels
 from unshard.errors.relay import DamagedEvent
 
 # --- metadata ---

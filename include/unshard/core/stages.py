@@ -1,7 +1,7 @@
 """Stages: the named steps of a window, of the full load and of the execution of a DDL, as values.
 
-Pure functions derive the stages from the state: `core.window.windowstages`, `core.task.fullstages`,
-`core.ddl.lockstages` and `core.join.planning`. `evaluate` runs the first of them and derives the rest again, until none
+Pure functions derive the stages from the state: `core.window.windowstages`, `core.task.state`,
+`core.ddl.lock` and `core.join.planning`. `evaluate` runs the first of them and derives the rest again, until none
 is left. `unshard plan` prints them and runs none.
 """
 

@@ -13,8 +13,7 @@ from unshard.core.join.group import Group, begin
 from unshard.core.join.places import JoinedRows, RowIds, places
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.missingcolumns import filled_value
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.errors.rows import ColumnTypesDiffer
 from unshard.units.rows.conversion import conversion_by_places, convert
 

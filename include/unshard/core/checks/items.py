@@ -4,6 +4,9 @@ An item that DM has, too, has DM's name, so that `ignore-checking-items` of a DM
 its physical import are accepted but check nothing, because rows are loaded with SQL.
 
 `tests/unit/checks/test_coverage.py` says for each US-2xxx and US-6xxx code which check finds it.
+
+SHOW GRANTS is read for privileges that cannot be tried without side effects. Privileges of roles count only if the
+server lists them. A line that cannot be parsed grants nothing.
 """
 
 import re
@@ -11,6 +14,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from unshard.core.checks.itemnames import EVERYTHING, ITEMS
 from unshard.core.ddl.online import OnlineTable
@@ -441,3 +445,83 @@ def wrong_settings(values: Mapping[str, str]) -> Iterator[UnshardError]:
         value = values.get(variable)
         if value is not None and value.lower() not in {good.lower() for good in rule.good}:
             yield TargetSettingWrong(variable, value, rule.why, rule.good[0])
+
+
+# --- the privileges of an account, from the lines of SHOW GRANTS
+
+
+_GRANT = re.compile(r"GRANT (?P<privileges>.+?) ON (?:TABLE )?(?P<scope>\S+\.\S+) TO ", re.IGNORECASE)
+_NAME = r"(?:`(?:[^`]|``)*`|[^.`]+)"
+_SCOPE = re.compile(rf"(?P<schema>{_NAME})\.(?P<table>{_NAME})\Z")
+ALIASES = {
+    "REPLICATION CLIENT": frozenset({"BINLOG MONITOR"}),
+    "REPLICATION SLAVE": frozenset({"REPLICATION REPLICA"}),
+    "BINLOG MONITOR": frozenset({"REPLICATION CLIENT"}),
+}
+"""Other names of the same privilege on other servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Privileges on one scope; `%` and `_` of the schema are wildcards."""
+
+    privileges: frozenset[str]
+    schema: str
+    table: str
+
+    def allows(self, privilege: str, schema: str, table: str) -> bool:
+        """Whether this grant contains the privilege on the table (`*`: on all tables)."""
+        wanted = {privilege, "ALL PRIVILEGES", "ALL"} | ALIASES.get(privilege, frozenset())
+        if not wanted & self.privileges:
+            return False
+        return _schema_matches(self.schema, schema) and self.table in ("*", table)
+
+
+def parse_grants(lines: Iterable[str]) -> tuple[Grant, ...]:
+    """Parse the lines that SHOW GRANTS returns."""
+    return tuple(grant for line in lines if (grant := _parse_grant(line)) is not None)
+
+
+def missing_privileges(
+    grants: Iterable[Grant], privileges: Iterable[str], schema: str = "*", table: str = "*"
+) -> tuple[str, ...]:
+    """Return the privileges that no grant contains for the scope."""
+    known = tuple(grants)
+    return tuple(each for each in privileges if not any(grant.allows(each, schema, table) for grant in known))
+
+
+def _parse_grant(line: str) -> Grant | None:
+    found = _GRANT.match(line)
+    scope = _SCOPE.match(found["scope"]) if found else None
+    if found is None or scope is None:
+        return None
+    names = (name.strip().upper() for name in re.sub(r"\([^)]*\)", "(columns)", found["privileges"]).split(","))
+    return Grant(frozenset(names), _bare(scope["schema"]), _bare(scope["table"]))
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _schema_matches(pattern: str, schema: str) -> bool:
+    if pattern == "*":
+        return True
+    if schema == "*":
+        return False
+    return fnmatchcase(schema, _glob(pattern))
+
+
+def _glob(pattern: str) -> str:
+    r"""Convert the server's wildcards to those of fnmatch: `%` any text, `_` any character, `\_` an underscore."""
+    translated = []
+    escaped = False
+    for character in pattern:
+        if character == "\\" and not escaped:
+            escaped = True
+            continue
+        if not escaped and character in "%_":
+            translated.append("*" if character == "%" else "?")
+        else:
+            translated.append(f"[{character}]" if character in "*?[" else character)
+        escaped = False
+    return "".join(translated)

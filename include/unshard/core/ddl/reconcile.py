@@ -30,8 +30,7 @@ unknown structures again, they are determined again.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import chain
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, chain
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits

@@ -28,9 +28,17 @@ from functools import partial
 from unshard.core.ddl.columnnames import columns_named, named
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, UnnamedShard
+from unshard.core.ddl.queue import (
+    EntryState,
+    HeldFile,
+    OperatorDecision,
+    QueueEntry,
+    ShardState,
+    UnnamedShard,
+    is_alone,
+    releasable,
+)
 from unshard.core.ddl.sessioneffects import added_columns
-from unshard.core.ddl.shardgroup import is_alone, releasable
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.comparison import narrower

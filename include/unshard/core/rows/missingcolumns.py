@@ -6,7 +6,7 @@ from dataclasses import replace
 from unshard.core.model import Column
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import BINARIES, GEOMETRIES, INTEGERS, TEXTS
-from unshard.core.structures.labels import read_labels
+from unshard.core.structures.columntypes import read_labels
 
 SHAPED = GEOMETRIES | {"vector"}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")

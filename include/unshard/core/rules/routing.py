@@ -25,10 +25,9 @@ from functools import cached_property
 from unshard.core.codec import dumps
 from unshard.core.model import Shard, TableId
 from unshard.core.rules.columnmapping import MappingRule, mapped_by
-from unshard.core.rules.extractors import Extractor
 from unshard.core.rules.filters import EventFilter, RowFilter
 from unshard.core.rules.pattern import Pattern, compile_pattern
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Extractor, Reshaping
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.config import RouteAmbiguous
 

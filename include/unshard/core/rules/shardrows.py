@@ -21,8 +21,7 @@ from itertools import pairwise
 
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rules.columnmapping import PartitionId
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.core.sql.literals import DECIMALS, INTEGERS
 
 NO_RULE = "{shard} has no extracted column, and no numeric NOT NULL column that is mapped by `partition id`"

@@ -74,14 +74,11 @@ from itertools import takewhile
 from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.online import OnlineStep, OnlineTable, Swapped
-from unshard.core.ddl.queue import HeldFile, ShardState
+from unshard.core.ddl.queue import HeldFile, ShardState, releasable
 from unshard.core.ddl.sequences import followed, is_about_sequence
-from unshard.core.ddl.shardgroup import releasable
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, command_for, under
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.relay.chain import require_chain
-from unshard.core.relay.segment import ByteRange, Segment, Statement
-from unshard.core.window.pace import WindowLimits
+from unshard.core.relay.segment import ByteRange, Segment, Statement, require_chain
 from unshard.core.window.plan import (
     AppliedCommand,
     Border,
@@ -92,6 +89,7 @@ from unshard.core.window.plan import (
     Read,
     Release,
     UnreadStatement,
+    WindowLimits,
 )
 from unshard.core.window.shardchanges import (
     PlanRules,

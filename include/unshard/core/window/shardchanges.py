@@ -26,15 +26,13 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.onetoone import is_only, whole_entry
 from unshard.core.ddl.online import Online, OnlineTables
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange, matching_shard
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
-from unshard.core.ddl.shardgroup import matching_shard
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, counted
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.rules.shardrows import ShardRows
-from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import (
     AppliedCommand,
     Contradiction,
@@ -43,6 +41,7 @@ from unshard.core.window.plan import (
     Rename,
     StructureChange,
     UnreadStatement,
+    WindowLimits,
 )
 from unshard.errors.locks import MismatchedNewShard, RecreatedShard, UnknownShard
 

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from unshard.core.ddl.lockstages import named
+from unshard.core.ddl.lock import named
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import amount, one_line, size

@@ -11,8 +11,7 @@ from unshard.core.ddl.queue import ShardState
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, wanted
 from unshard.core.join.joined import OpenChange
-from unshard.core.join.joinstages import JoinStep
-from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
+from unshard.core.join.planning import JoinPlan, JoinScene, JoinStep, plan_join
 from unshard.core.join.statements import alter_texts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId

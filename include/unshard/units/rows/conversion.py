@@ -34,11 +34,10 @@ from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
-from unshard.core.rules.extractors import constants_of
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping, constants_of
 from unshard.core.sql import charsets
 from unshard.core.sql.charsets import is_stored_alike
-from unshard.core.structures.labels import read_labels
+from unshard.core.structures.columntypes import read_labels
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 
 FLOATS = frozenset({"float", "double"})
