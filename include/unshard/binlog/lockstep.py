@@ -294,7 +294,6 @@ class RowEvents:
     """Row events in order, as vectors of one length."""
 
     number: Numbers
-    """Number of the event in the range."""
     kind: Numbers
     begin: Numbers
     """Offset where the body begins."""

@@ -29,7 +29,6 @@ class Detail:
     shard: Shard | None = None
     target: TableId | None = None
     lock: str = ""
-    """The lock that is the reason."""
     ddl: str = ""
     rows: int | None = None
     """Number of rows; None if it is not known before they are read."""
@@ -41,7 +40,6 @@ class Stage(Generic[K, V]):
 
     kind: K
     text: str
-    """The effect of the stage and its reason, in one sentence."""
     values: V
     """What the step needs in addition to the state that it follows from."""
 

@@ -43,7 +43,7 @@ from unshard.core.join.group import (
     left_by,
     reloaded,
 )
-from unshard.core.join.places import places
+from unshard.core.join.places import places_of
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
 from unshard.core.model import Location, Shard, TableId
@@ -149,7 +149,8 @@ class World:
 
     def put(self, group: Group, shard: Shard, events: Sequence[Event]) -> None:
         ids = {name: id for id, name in self.target.names.items()}
-        where = [(ids[place.target_column], place) for place in places(group, self.target, shard)]
+        found = places_of(group.members[shard].ids, group.fills, self.target)
+        where = [(ids[place.target_column], place) for place in found]
         for event in events:
             if event.row is None:
                 self.rows.pop(event.key, None)

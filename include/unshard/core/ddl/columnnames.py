@@ -257,7 +257,6 @@ class ChangeInTarget:
     """A DDL of a shard with the target's names of columns."""
 
     after: TableSchema
-    """The structure after it."""
     routed: str
     fingerprint: str
     is_certain: bool = True

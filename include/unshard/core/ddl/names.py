@@ -191,9 +191,7 @@ class RowChange:
     """The names in a change of rows."""
 
     written: frozenset[TableId]
-    """The tables that it may write."""
     named: frozenset[TableId]
-    """All tables that it may name."""
     names: frozenset[str]
     """All names, of which some may be routines."""
 

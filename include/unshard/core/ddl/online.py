@@ -121,7 +121,6 @@ class OnlineStep:
     """The effects of a statement on the tools' tables and on the shards."""
 
     online_tables: OnlineTables
-    """The tools' tables after the statement."""
     happens: tuple[Statement | Effect | Swapped, ...]
     """The effects on shards, in order; they replace the statement."""
     apart: frozenset[TableId] = frozenset()

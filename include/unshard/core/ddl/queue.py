@@ -92,7 +92,6 @@ class QueueEntry:
     verdict: OperatorDecision = OperatorDecision.NONE
     """An operator's decision about this shard's entry; a decision for all shards is stored in the lock."""
     replacement: tuple[str, ...] = ()
-    """The statements that replace it."""
     whole: WholeChange = WholeChange.NONE
     is_unnamed: bool = False
     """The structures after it lack the target's names of columns, which follow from `replacement`

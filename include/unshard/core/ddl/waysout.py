@@ -246,9 +246,7 @@ class _Member:
     """Columns that a DDL which the shard has not run has dropped or renamed in the target."""
     steps: tuple[_Step, ...]
     missing: tuple[_Step, ...] = ()
-    """DDLs that the target has and this shard has not run."""
     skips: Names = frozenset()
-    """Fingerprints of its pending skips."""
     counted: "tuple[_Step, ...]" = ()
     """The steps if the first of them counts as the lock's DDL."""
 

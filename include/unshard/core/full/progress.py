@@ -48,7 +48,6 @@ class UnderWay:
     weight: int
     rows: int
     written: int
-    """Rows that its transaction has written so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ class Tally:
     weight: int = 0
     done: int = 0
     reached: int = 0
-    """Weight of the finished chunks."""
     rows: int = 0
     bytes: int = 0
 

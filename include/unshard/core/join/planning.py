@@ -129,7 +129,6 @@ class TargetChange:
     intended: Group
     """The group whose ids the statements use."""
     group: Group
-    """The group afterwards."""
     steps: tuple[Step, ...]
     cause: str
     first: tuple[Step, ...] = ()
@@ -202,11 +201,9 @@ class JoinScene:
 
     joined: JoinedTarget
     present: TableSchema
-    """The structure of the target."""
     shards: tuple[ShardState, ...]
     """Without those that an operator has dropped."""
     schemas: Callable[[str], TableSchema]
-    """Returns the structure of a digest."""
     resolved: Mapping[Shard, Sequence[QueueEntry]] = field(default_factory=dict)
     """DDLs that locks have resolved since the shards' last accepted DDLs, oldest first."""
     mapped: frozenset[str] = frozenset()
@@ -221,7 +218,6 @@ class JoinScene:
     """Contractions that the target has rejected since it was last expanded, for example because rows of a dropped shard
     have values that the narrower type cannot hold."""
     is_delayed: bool = False
-    """Whether `contract-delay` is not over."""
     lacks: frozenset[str] = frozenset()
     """The features of tables that the target's server leaves out (core.join.tables.FEATURES)."""
     rejected: Mapping[Shard | None, str] = field(default_factory=dict)
@@ -261,7 +257,6 @@ class JoinPlan:
     stages: tuple[JoinStage, ...]
     """The first one is due now, unless it only waits."""
     waiting: Mapping[Shard, Decided]
-    """The DDLs that are not accepted."""
     is_settled: bool = False
     """Whether the shards and the target are equal, and no DDL waits."""
 

@@ -75,7 +75,6 @@ class AlterPart:
     text: str
     steps: tuple[Step, ...]
     names: Mapping[int, str]
-    """The names of the columns after all steps."""
 
 
 def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[AlterPart, ...]:
@@ -201,11 +200,6 @@ def _turn(step: Step) -> tuple[int, bool]:
         case AddColumn(definition=definition) | ChangeColumn(after=definition):
             return ORDER.index(AddColumn if definition.is_generated else type(step)), definition.is_generated
     return ORDER.index(type(step)), False
-
-
-def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the statements of `alter_parts`."""
-    return tuple(part.text for part in alter_parts(table, steps, names))
 
 
 def column_text(definition: Definition, names: Mapping[int, str]) -> str:

@@ -128,9 +128,7 @@ class Table:
     columns: Mapping[int, Definition | None]
     primary: Key | None = None
     keys: Mapping[Key, Agreed] = field(default_factory=dict)
-    """The names of the other indexes."""
     checks: Mapping[Expression, Agreed] = field(default_factory=dict)
-    """The names of the CHECK constraints."""
     collation: Agreed = ""
     is_keyed: bool = True
     """Whether all sides have the same primary key."""

@@ -75,7 +75,6 @@ class ByteRange:
     start: int
     end: int
     tables: tuple[tuple[TableId, int], ...]
-    """Row events per table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,6 @@ class RowImages:
     size: int
     digest: str
     head: bytes
-    """The first bytes of the images."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,6 @@ class RecordedCollision:
     """Number of the window; 0 for the load."""
     state: CollisionState
     times: int
-    """How often it was found."""
     first_at: datetime
     last_at: datetime
 

@@ -54,9 +54,7 @@ class ConstraintName:
     change: str = ""
     """DROP or ALTER; empty if the statement defines the constraint."""
     start: int = 0
-    """Where DROP or ALTER begins."""
     head: Token | None = None
-    """The word after DROP or ALTER."""
 
     @property
     def drops_any(self) -> bool:

@@ -210,7 +210,6 @@ class CreateParts:
     head: str
     columns: tuple[Part, ...]
     keys: tuple[Part, ...]
-    """Indexes and CHECK constraints."""
     options: tuple[Part, ...]
     """Table options, then the partitioning."""
 

@@ -111,11 +111,9 @@ class UniqueKey:
     """A unique index."""
 
     columns: tuple[str, ...]
-    """The parts that are columns."""
     lengths: tuple[int | None, ...]
     """Their prefix lengths in characters or bytes; None: the whole value."""
     expressions: tuple[str, ...] = ()
-    """The parts that are expressions."""
     read: tuple[str, ...] = ()
     """The columns that only expressions and generated columns name."""
     generated: tuple[tuple[str, str, bool], ...] = ()

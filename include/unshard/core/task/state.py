@@ -116,9 +116,7 @@ class Checkpoint:
     """Time stamp of the last event before `location`; 0 if no event was read."""
     committed_at: datetime
     windows: int = 0
-    """How many windows the source has committed."""
     rows_applied: int = 0
-    """How many rows these windows have applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,6 @@ class BegunWindow:
     plan: Plan
     epoch: int
     beside: PendingWork = EVERYTHING
-    """The pending work when the window began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +180,6 @@ class SyncState:
     window: int = 0
     """Number of the last committed window."""
     open: Plan | None = None
-    """The plan of the window that was begun and not committed."""
     paces: tuple[Pace, ...] = ()
     """Sizes and durations of the last windows, the oldest first."""
     rules: str | None = None
@@ -202,7 +198,6 @@ class HeldTotals:
     rows: int
     bytes: int
     since: datetime | None
-    """When the oldest held rows were stored."""
 
 
 # --- the pause state of a task

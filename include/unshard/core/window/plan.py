@@ -180,7 +180,6 @@ class StructureChange:
     location: Location
     structure: str | None
     joins: bool = False
-    """The shard enters its group here."""
     peer: Shard | None = None
     """The shard of the group whose structures the new shard was compared with."""
     peer_uid: str = ""
@@ -223,9 +222,7 @@ class UnreadStatement:
     """A statement that could not be read and concerns no shard: it is skipped, and recorded for the operator."""
 
     location: Location
-    """End of its event."""
     text: str
-    """Without its strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,6 @@ class AppliedCommand:
 
     number: int
     location: Location
-    """Start of the statement."""
     text: str
     """The statement, without its strings."""
 
@@ -268,13 +264,11 @@ class Plan:
     sequences: tuple[TableId, ...] | None = None
     """All sequences of the source after the window; None: unchanged."""
     applied_commands: tuple[AppliedCommand, ...] = ()
-    """Commands about statements of the window."""
     orders: tuple[int, ...] = ()
     """Numbers of all commands that were waiting when the window was planned."""
     online_tables: OnlineTables | None = None
     """All tables of online DDL tools after the window; None: unchanged."""
     schemas: tuple[SchemaStatement, ...] = ()
-    """Statements about schemas, for the target."""
     contradictions: tuple[Contradiction, ...] = ()
     """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
     deletions: tuple[Deletion, ...] = ()

@@ -143,9 +143,7 @@ class SegmentReading:
     source: str
     target_of: Callable[[TableId], TableId | None]
     apart: frozenset[TableId]
-    """Tables that are not shards."""
     stopped: frozenset[TableId]
-    """Suspended targets of the source."""
 
 
 def reads(
@@ -263,11 +261,9 @@ class Sections:
     """The sections of a window up to some segment."""
 
     begun: Walk
-    """The walk before the first segment."""
     most: int
     borders: tuple[Border, ...] = ()
     size: int = 0
-    """Bytes in the last section."""
 
     def may_end(self, walk: Walk) -> bool:
         return len(self.borders) + 1 < self.most and self.has_only_rows(walk)

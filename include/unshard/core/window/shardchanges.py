@@ -60,26 +60,21 @@ class PlanRules:
     window_bytes: int
     """Largest size of a window, or of a section of a window that can have several."""
     sections: int = 1
-    """Largest number of sections."""
     safe_until: Location | None = None
     """Windows that begin before it run in safe mode: the dump may have seen their rows."""
     force_safe: bool = False
     sequences: frozenset[TableId] = frozenset()
-    """The sequences of the source at the checkpoint."""
     orders: tuple[StatementCommand, ...] = ()
     """Commands about statements that no window has reached."""
     ordered: Effects | None = None
     """As `effects`, without the task's filters: a command overrides them."""
     history: str = ""
-    """The GTIDs up to the checkpoint."""
     stopped: frozenset[TableId] = frozenset()
     """Suspended targets of the source (core.window.suspension): all rows for them are held."""
     retried: tuple[TableId, ...] = ()
-    """Targets that go on after a suspension."""
     together: WindowLimits = FILE_BY_FILE
     """How many of their held rows are released together, so that they are compacted with later corrections."""
     online_tables: OnlineTables = ()
-    """The tables of online DDL tools at the checkpoint."""
     contradictions: tuple[Contradiction, ...] = ()
     """Rows without the structure of their shard, found by an attempt at this window."""
     online: Online | None = None
@@ -120,7 +115,6 @@ class Walk:
 
     shards: Mapping[TableId, ShardState]
     peers: tuple[ShardState, ...]
-    """Shards of other sources."""
     reads: tuple[Read, ...] = ()
     queued: tuple[QueueEntry, ...] = ()
     structures: tuple[StructureChange, ...] = ()

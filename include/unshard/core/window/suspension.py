@@ -147,7 +147,6 @@ class SuspendedTarget:
     source: str
     refusal: Refusal
     window: int
-    """Number of the window with the error."""
     structure: str
     """Digest of the target's structure at the error, empty without the table; after a change it is tried again."""
     times: int

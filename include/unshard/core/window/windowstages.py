@@ -171,7 +171,6 @@ class Surroundings:
 
     shards: Mapping[Shard, ShardState] = field(default_factory=dict)
     locks: Mapping[TableId, LockHold] = field(default_factory=dict)
-    """The open lock of each target."""
     suspended: Mapping[TableId, str] = field(default_factory=dict)
     """Targets that take no rows of the source, with the error."""
 

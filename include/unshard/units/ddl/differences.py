@@ -12,7 +12,7 @@ from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, wanted
 from unshard.core.join.joined import OpenChange
 from unshard.core.join.planning import JoinPlan, JoinScene, JoinStep, plan_join
-from unshard.core.join.statements import alter_texts
+from unshard.core.join.statements import alter_parts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
 from unshard.units.ddl.joining import JoinRules, restless, scene_of
@@ -218,7 +218,7 @@ def _statements(scene: JoinScene, found: OpenDifference) -> tuple[str, ...]:
     if not found.steps or conflicts_of(scene.group):
         return ()
     names = {**scene.target.names, **wanted(scene.group).names}
-    return alter_texts(scene.joined.target, found.steps, names)
+    return tuple(part.text for part in alter_parts(scene.joined.target, found.steps, names))
 
 
 def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past) -> str:
