@@ -25,7 +25,6 @@ from unshard.adapters import mysql
 from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.mysql import identifier, query, table_name
 from unshard.binlog.values import float_text
-from unshard.core.ddl.foreignkeys import ForeignKey
 from unshard.core.model import Column, Index, Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
@@ -33,6 +32,7 @@ from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.columntypes import as_escaped
 from unshard.core.structures.constraintnames import CHECK, FOREIGN, ConstraintsThere, checks_of
 from unshard.core.structures.createtext import normal_column, normal_create, normal_with_names
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.hiddencolumns import without_period
 from unshard.core.structures.parsedtable import index_parts
 from unshard.errors import UnshardError

@@ -33,9 +33,9 @@ from unshard.adapters.mysql import (
 from unshard.adapters.structures import keeps_utf8, meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
-from unshard.core.ddl.grammar import without_engine
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.schemadefaults import with_default
-from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read, retarget, without_engine
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement

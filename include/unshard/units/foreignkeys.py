@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Collection
 
 from unshard.adapters import mysql, structures
-from unshard.core.ddl.foreignkeys import ForeignKey, routed
 from unshard.core.model import TableId
+from unshard.core.structures.foreignkeys import ForeignKey, routed
 from unshard.units.work import Work
 
 

@@ -16,9 +16,8 @@ from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
-from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
+from unshard.core.join.difference import Step, Target, alter_parts, apply, is_equal, target_of
 from unshard.core.join.group import begin
-from unshard.core.join.statements import alter_parts
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors.base import ServerError
 from unshard_demo.servers import MariaDb

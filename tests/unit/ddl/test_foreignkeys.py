@@ -2,17 +2,10 @@
 
 import pytest
 
-from unshard.core.ddl.foreignkeys import (
-    ForeignKey,
-    adds_keys,
-    clauses_of,
-    for_present,
-    for_target,
-    made_indexes,
-    with_index_names,
-)
+from unshard.core.ddl.foreignkeys import adds_keys, clauses_of, for_present, for_target, made_indexes, with_index_names
 from unshard.core.ddl.statement import read, retarget
 from unshard.core.model import Index, TableId, TableSchema
+from unshard.core.structures.foreignkeys import ForeignKey
 
 SHARD, TARGET = TableId("a", "c_1"), TableId("b", "c")
 P, P_R = TableId("a", "p"), TableId("b", "p_r")

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from unshard.core.ddl.foreignkeys import ForeignKey, connected, groups_of, routed, without_like
 from unshard.core.model import TableId
+from unshard.core.structures.foreignkeys import ForeignKey, connected, groups_of, routed, without_like
 
 
 def table(name: str) -> TableId:

@@ -3,10 +3,10 @@
 import pytest
 
 from unshard.core.ddl.columnnames import with_names
-from unshard.core.ddl.foreignkeys import ForeignKey, is_indexed
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rows.columnreload import unfit_column
 from unshard.core.structures.comparison import shape_differences
+from unshard.core.structures.foreignkeys import ForeignKey, is_indexed
 from unshard.core.structures.parsedtable import index_parts
 from unshard.core.structures.tablekeys import UniqueKey, conditions, may_share_key, shared_keys, unique_keys
 from unshard.core.validate.comparedrows import without_columns

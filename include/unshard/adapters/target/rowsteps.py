@@ -11,9 +11,9 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.rendering import ABSENT, unescaped
 from unshard.adapters.target.targetrows import Destination, key_of, shown
-from unshard.core.ddl.foreignkeys import ForeignKey
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, RowStepKind
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs, object_kind
-from unshard.core.ddl.statement import Ddl, DdlKind
+from unshard.core.ddl.parsed import Ddl, DdlKind
+from unshard.core.ddl.statement import HINTS, TokenCursor, alter_specs, object_kind
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.filters import Event
 from unshard.core.sql.literals import BITS, PREFIX_BYTES

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from unshard.core.sql.tokens import MARIADB, tokenize
 
 if TYPE_CHECKING:
-    from unshard.core.ddl.grammar import TokenCursor
+    from unshard.core.ddl.statement import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
 
 def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
-    from unshard.core.ddl.grammar import alter_specs  # commands that show state do not need it
+    from unshard.core.ddl.statement import alter_specs  # commands that show state do not need it
 
     yield from alter_specs(*tokenize(ran.text, ran.sql_mode, MARIADB))
 

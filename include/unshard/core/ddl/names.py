@@ -13,9 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from unshard.core.ddl.grammar import TokenCursor
 from unshard.core.ddl.parsed import Role
-from unshard.core.ddl.statement import fingerprint
+from unshard.core.ddl.statement import TokenCursor, fingerprint
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.quoting import qualified

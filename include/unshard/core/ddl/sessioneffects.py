@@ -36,8 +36,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unshard.core.ddl.grammar import TokenCursor
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.ddl.statement import TokenCursor
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.literals import BINARIES

@@ -20,7 +20,7 @@ the target would not refuse it. So a statement that adds a name and drops the sa
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
+from unshard.core.ddl.statement import HINTS, TokenCursor, alter_specs
 from unshard.core.sql.tokens import MARIADB, Token, outside, tokenize
 from unshard.core.sql.words import ADDS_NO_COLUMN
 from unshard.core.structures.parsedtable import items

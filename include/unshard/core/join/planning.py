@@ -62,6 +62,8 @@ from unshard.core.join.difference import (
     Target,
     apply,
     is_equal,
+    leads_to,
+    moves_as,
     target_of,
 )
 from unshard.core.join.group import (
@@ -81,7 +83,6 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
-from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.shown import one_line

@@ -28,10 +28,10 @@ from unshard.core.checks.items import (
     verdict,
     version_problems,
 )
-from unshard.core.ddl.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.model import TRANSACTIONAL, Server, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import Mapped, PartitionId, overlaps
 from unshard.core.sql.literals import INTEGERS, is_known
+from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.checks import (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, wanted
+from unshard.core.join.difference import alter_parts
 from unshard.core.join.joined import OpenChange
 from unshard.core.join.planning import JoinPlan, JoinScene, JoinStep, plan_join
-from unshard.core.join.statements import alter_parts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
 from unshard.units.ddl.joining import JoinRules, restless, scene_of

@@ -58,15 +58,17 @@ from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_constraints, read_foreign_keys, read_schema, read_schemas
 from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
 from unshard.adapters.targetddl import DdlTrialTables, TriedTable, create_schema
-from unshard.core.ddl.foreignkeys import ForeignKey, clauses_of, for_present, is_indexed, with_foreign_keys
+from unshard.core.ddl.foreignkeys import clauses_of, for_present
+from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.statement import DdlKind, read, retarget
+from unshard.core.ddl.statement import read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.structures.comparison import has_all_of, missing_columns, shape_differences
 from unshard.core.structures.constraintnames import for_table, names_constraints
 from unshard.core.structures.createtext import create_text, with_collation
+from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_foreign_keys
 from unshard.core.structures.hiddencolumns import unversioned
 from unshard.core.structures.storageclauses import with_transactions
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, EffectRefused, TargetChanged, TargetLacksColumns

@@ -33,7 +33,18 @@ from unshard.core.ddl.lock import DdlLock, named
 from unshard.core.ddl.queue import QueueEntry, ShardState, groups, is_alone
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import begun_at, begun_names, conflicts_of, steps_to_join, unjoined_columns
-from unshard.core.join.difference import Step, Target, apply, target_of
+from unshard.core.join.difference import (
+    AlterPart,
+    Step,
+    Target,
+    alter_parts,
+    apply,
+    has_same_effect,
+    leads_to,
+    single_parts,
+    taken_names,
+    target_of,
+)
 from unshard.core.join.group import Member, begin, intended, with_member
 from unshard.core.join.joined import (
     Completion,
@@ -58,7 +69,6 @@ from unshard.core.join.planning import (
     needed_states,
     plan_join,
 )
-from unshard.core.join.statements import AlterPart, alter_parts, has_same_effect, leads_to, single_parts, taken_names
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase

@@ -20,7 +20,6 @@ from unshard.adapters.target.fence import drop_empty_schema
 from unshard.adapters.targetddl import create_schema, set_default
 from unshard.config import Instance, ShardMode, Task, UnsupportedIndexes
 from unshard.core.checks.items import alike_names
-from unshard.core.ddl.foreignkeys import ForeignKey
 from unshard.core.ddl.lineage import ExecutedDdl, filled_names
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
@@ -30,6 +29,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.tablekeys import as_filled
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused

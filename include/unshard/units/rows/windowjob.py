@@ -14,13 +14,13 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Fence, Writer
 from unshard.adapters.target.targetrows import LineForm
-from unshard.core.ddl.foreignkeys import ForeignKey, groups_of
 from unshard.core.ddl.lineage import filled_names
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.structures.foreignkeys import ForeignKey, groups_of
 from unshard.core.structures.tablekeys import as_filled
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan

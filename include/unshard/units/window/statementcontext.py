@@ -44,10 +44,10 @@ from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.checks.items import missing_privileges, parse_grants
 from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
-from unshard.core.ddl.parsed import Ddl
+from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.schemadefaults import DEPENDS, Meanings, altered, as_source_means, relies_on_schema
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.statement import read
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
 from unshard.errors.base import ServerError

@@ -10,11 +10,11 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.tablerows import has_row
 from unshard.adapters.target import Writer, open_session
-from unshard.core.ddl.foreignkeys import connected
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import Found
+from unshard.core.structures.foreignkeys import connected
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refusal_of
