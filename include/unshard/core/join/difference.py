@@ -13,9 +13,9 @@
 `apply` is the effect of steps on a structure: after the expanding steps the target holds the rows of every shard, after
 all steps it is the join.
 
-**Statements**: types, NULL, defaults and expressions come from the definition. Everything else (comments, COMPRESSED, SRID, …) is
-copied from the text in which a server shows the column. Renames have a statement of their own: servers differ in
-whether other clauses of the same statement must use the old or the new name.
+**Statements**: types, NULL, defaults and expressions come from the definition. Everything else (comments, COMPRESSED,
+SRID, …) is copied from the text in which a server shows the column. Renames have a statement of their own: servers
+differ in whether other clauses of the same statement must use the old or the new name.
 """
 
 import re
