@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 from unshard.core.model import Column, TableId
 from unshard.core.sql.charsets import canonical
@@ -46,6 +47,7 @@ def normal_create(text: str, dialect: Dialect = MARIADB) -> str:
     return normal_with_names(text, dialect)[0]
 
 
+@lru_cache(256)
 def normal_with_names(text: str, dialect: Dialect = MARIADB) -> tuple[str, tuple[str, ...]]:
     """Return the normalized text, and the names of the clauses about storage that it does not have."""
     plain, tokens = tokenize(text, 0, dialect)
