@@ -169,23 +169,11 @@ def change_target(target: TableId, values: TargetChange) -> JoinStage:
     return Stage(JoinStep.EXPAND, text, values)
 
 
-def open_barrier(entry: QueueEntry, reason: str) -> JoinStage:
-    """Return the stage that opens a lock for a DDL."""
-    text = f"open a lock for `{one_line(entry.routed)}` of {entry.shard}, which needs all shards: {one_line(reason)}"
-    return Stage(JoinStep.OPEN_BARRIER, text, entry)
-
-
 def wait_for_rows(target: TableId, shards: Sequence[Shard], steps: Sequence[Step]) -> JoinStage:
     """Return the stage that waits for older rows of shards before the target contracts."""
     then = "; ".join(map(str, steps))
     text = f"wait for the windows that apply older rows of {named(shards)}, then contract {target}: {then}"
     return Stage(JoinStep.WAIT_FOR_ROWS, text, None)
-
-
-def reload_columns(shard: Shard, columns: tuple[str, ...], reason: str) -> JoinStage:
-    """Return the stage that reads columns of a shard again."""
-    text = f"read {', '.join(columns)} of {shard} again: {reason}"
-    return Stage(JoinStep.RELOAD_COLUMNS, text, ColumnsOfShard(shard, columns))
 
 
 # --- what is due
@@ -540,8 +528,9 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
     yield from _back(scene, states)
     for state in heads if scene.lock is None else ():
         if (waits := waiting.get(state.shard)) is not None:
-            reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
-            yield open_barrier(state.queue[0], reason)
+            entry, reason = state.queue[0], "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
+            text = f"open a lock for `{one_line(entry.routed)}` of {entry.shard}, which needs all shards: "
+            yield Stage(JoinStep.OPEN_BARRIER, text + one_line(reason), entry)
             return
 
 
@@ -682,8 +671,9 @@ def _reloads(scene: JoinScene) -> Iterator[JoinStage]:
         names = member.names
         columns = tuple(sorted({names[reload.column] for reload in member.reloads if reload.column in names}))
         if columns:
-            reasons = tuple(sorted({reload.reason.value for reload in member.reloads}))
-            yield reload_columns(shard, columns, "; ".join(reasons))
+            reasons = "; ".join(sorted({reload.reason.value for reload in member.reloads}))
+            text = f"read {', '.join(columns)} of {shard} again: {reasons}"
+            yield Stage(JoinStep.RELOAD_COLUMNS, text, ColumnsOfShard(shard, columns))
 
 
 def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) -> Mapping[int, str]:

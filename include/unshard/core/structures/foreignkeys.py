@@ -94,7 +94,8 @@ def routed(
     for key in sorted(keys):
         child, parent = target_of(key.child), target_of(key.parent)
         if child is not None and parent is not None:
-            name = name_in_target(key.name, key.child, child)
+            end = made_end(key.name, key.child.name)
+            name = child.name + end if end else key.name
             if any(each.name.lower() == name.lower() for each in made):
                 name = key.name
             made += without_like([replace(key, child=child, parent=parent, name=name)], made)
@@ -111,12 +112,6 @@ def is_indexed(key: ForeignKey, child: TableSchema) -> bool:
 def automatic_name(table: TableId, number: int) -> str:
     """Return the name that the server gives to a foreign key without a name."""
     return f"{table.name}_ibfk_{number}"
-
-
-def name_in_target(name: str, shard: TableId, target: TableId) -> str:
-    """Return the name of a shard's foreign key in the target, if the server has made it from the name of the table."""
-    end = made_end(name, shard.name)
-    return target.name + end if end else name
 
 
 def with_foreign_keys(text: str, keys: Iterable[ForeignKey]) -> str:

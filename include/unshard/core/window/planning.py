@@ -105,30 +105,6 @@ from unshard.errors import UnshardError
 from unshard.errors.locks import MismatchedNewShard, UnknownShard
 from unshard.errors.rows import RowsContradict
 
-
-def is_met(found: Contradiction, segment: Segment) -> bool:
-    """Whether a window that passes the segment reads the contradicting rows."""
-    if not found.committed:
-        return found.segment == segment.name
-    prepared = (commit.prepared for commit in segment.commits)
-    return any((one.segment, one.start) == (found.segment, found.start) for one in prepared)
-
-
-def text_of(found: Contradiction, table: TableId) -> str:
-    """Return the text that is shown in place of the missing statement."""
-    return f"(not in the binlog) a change of {table} after which its columns are {found.columns}"
-
-
-def fingerprint_of(found: Contradiction, target: TableId) -> str:
-    """Return the DDL fingerprint of the missing change: it is equal for shards whose rows have the same new columns."""
-    return f"unlogged change of {target} to {found.columns}"
-
-
-def reason_of(found: Contradiction) -> str:
-    """Return the message that asks the operator."""
-    return str(RowsContradict(str(found.shard), str(found.location), found.words))
-
-
 # --- the rows of a segment that a window reads
 
 
@@ -537,7 +513,7 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     found, contradicted = walk, {}
     for each in rules.contradictions:
         state = found.shards.get(each.shard.table)
-        if is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
+        if _is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
             found = coordinate(found, *_unlogged(each, state.target, segment))
             contradicted[each.shard.table] = each, found.shards[each.shard.table]
     reading = SegmentReading(
@@ -549,9 +525,24 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
 
 
+def _is_met(found: Contradiction, segment: Segment) -> bool:
+    """Whether a window that passes the segment reads the contradicting rows."""
+    if not found.committed:
+        return found.segment == segment.name
+    prepared = (commit.prepared for commit in segment.commits)
+    return any((one.segment, one.start) == (found.segment, found.start) for one in prepared)
+
+
 def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, StatementSite]":
-    """Return the change that is missing in the binlog, and the location where it is assumed."""
+    """Return the change that is missing in the binlog, and the location where it is assumed.
+
+    Its fingerprint is equal for shards whose rows have the same new columns.
+    """
     table, end = found.shard.table, segment.start if found.committed else found.location.position
-    change = Undecided(table, reason_of(found), text_of(found, target), fingerprint_of(found, target))
-    statement = Statement(text_of(found, table), table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
+    reason = str(RowsContradict(str(found.shard), str(found.location), found.words))
+    routed, own = (
+        f"(not in the binlog) a change of {it} after which its columns are {found.columns}" for it in (target, table)
+    )
+    change = Undecided(table, reason, routed, f"unlogged change of {target} to {found.columns}")
+    statement = Statement(own, table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
     return change, StatementSite(found.shard, target, replace(segment, end=end), statement)
