@@ -81,7 +81,8 @@ def concerned(statement: Statement, tables: Collection[TableId]) -> frozenset[Ta
     named = frozenset(found.named(tables))
     if named and found.is_certain:
         return named
-    texts = _spellings(statement.text)
+    folded = statement.text.casefold()
+    texts = folded, folded.replace("``", "`"), folded.replace('""', '"')
     return named | {table for table in tables if _may_name(texts, statement.schema, table, not named)}
 
 
@@ -127,12 +128,6 @@ def _may_name(texts: tuple[str, ...], default: str, table: TableId, by_schema: b
     names_schema = any(schema in text for text in texts)
     names_table = any(name in text for text in texts) and (names_schema or default.casefold() == schema)
     return names_table or (by_schema and names_schema) or ENCODED in texts[0]
-
-
-def _spellings(text: str) -> tuple[str, ...]:
-    """Return the text in lower case, as written and with the doubled quotes of quoted names undone."""
-    folded = text.casefold()
-    return folded, folded.replace("``", "`"), folded.replace('""', '"')
 
 
 def put_in(text: str, spans: Iterable[tuple[int, int]], table: TableId) -> str:

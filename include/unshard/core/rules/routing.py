@@ -18,14 +18,14 @@ but with a misspelt name the user waits for rows that never arrive.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from unshard.core.codec import dumps
 from unshard.core.model import Shard, TableId
 from unshard.core.rules.columnmapping import MappingRule, mapped_by
-from unshard.core.rules.filters import EventFilter, RowFilter
+from unshard.core.rules.filters import EventFilter, EventRule, RowFilter
 from unshard.core.rules.pattern import Pattern, compile_pattern
 from unshard.core.rules.reshaping import AS_IT_IS, Extractor, Reshaping
 from unshard.core.sql.lastwrites import NAME
@@ -238,15 +238,14 @@ def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
 
 
 def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
-    named_rules = [(f"route '{rule.name}'", rule.schema, rule.table) for rule in routing.rules]
-    named_rules += [(f"filter '{rule.name}'", rule.schema, rule.table) for rule in routing.events.rules]
-    named_rules += [(f"column mapping '{rule.name}'", rule.schema, rule.table) for rule in routing.mappings]
-    for name, schema, table in named_rules:
-        named = [found for found in tables if schema.matches(found)]
-        yield (
-            name,
-            not named or (table is not None and not any(table.matches(t.name) for s in named for t in tables[s])),
-        )
+    kinds: dict[str, Sequence[RouteRule | EventRule | MappingRule]] = {
+        "route": routing.rules,
+        "filter": routing.events.rules,
+        "column mapping": routing.mappings,
+    }
+    for kind, rule in ((kind, rule) for kind, rules in kinds.items() for rule in rules):
+        some = [t for schema, found in tables.items() if rule.schema.matches(schema) for t in found]
+        yield f"{kind} '{rule.name}'", not any(rule.table is None or rule.table.matches(t.name) for t in some)
     allowed = routing.allowed
     for key, patterns in (("do-dbs", allowed.do_dbs), ("ignore-dbs", allowed.ignore_dbs)):
         for pattern in patterns:
