@@ -20,7 +20,7 @@ from unshard.core.checks.itemnames import EVERYTHING, ITEMS
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
-from unshard.errors import UnshardError
+from unshard.errors import UnshardError, full, rows, rules
 from unshard.errors.base import ServerError
 from unshard.errors.checks import (
     BinlogDisabled,
@@ -50,29 +50,9 @@ from unshard.errors.checks import (
     ZonesDiffer,
 )
 from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
-from unshard.errors.full import (
-    ConditionChanged,
-    ConditionRefused,
-    DumpLeft,
-    NotDumped,
-    TargetNotEmpty,
-    TransactionsPrepared,
-)
 from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
 from unshard.errors.relay import GtidNotFound
-from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
-from unshard.errors.rules import (
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedIdsTooLarge,
-    MappedNotKey,
-    RowFilterFailed,
-)
 from unshard.errors.source import TableUnsupported
 
 NOT_IGNORED = "`ignore-checking-items` has no effect on this, because the task would stop at it"
@@ -348,31 +328,31 @@ def _without_names(item: Item) -> tuple[str, ...]:
 
 
 UNFIT: tuple[type[UnshardError], ...] = (
-    ColumnNotInTarget,
-    ColumnTypesDiffer,
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    KeyColumnMissing,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
+    rows.ColumnNotInTarget,
+    rows.ColumnTypesDiffer,
+    rules.ExtractedColumnMissing,
+    rules.ExtractedColumnTaken,
+    rules.ExtractedValueUnfit,
+    rules.ExtractionNeedsTable,
+    rows.KeyColumnMissing,
+    rules.MappedColumnMissing,
+    rules.MappedColumnUnfit,
+    rules.MappedNotKey,
 )
 """Errors of a structure, or of the names of a shard, with which no row of the shard can be written."""
 CERTAIN: tuple[type[UnshardError], ...] = (
     *UNFIT,
     BackupOlder,
     BinlogDisabled,
-    ConditionChanged,
-    ConditionRefused,
-    DumpLeft,
-    EngineNotTransactional,
+    full.ConditionChanged,
+    full.ConditionRefused,
+    full.DumpLeft,
+    rows.EngineNotTransactional,
     ExtractionNotFound,
     GtidNotFound,
     MappingAmbiguous,
     MappingNameUnfit,
-    NotDumped,
+    full.NotDumped,
     RouteAmbiguous,
     ServerError,
     ShardsDiffer,
@@ -384,20 +364,20 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     StructureRefused,
     TableUnsupported,
     TargetNamesAlike,
-    TargetNotEmpty,
+    full.TargetNotEmpty,
     TargetReadOnly,
     TargetTableUnfit,
     TargetTooOld,
-    TransactionsPrepared,
+    full.TransactionsPrepared,
 )
 """Errors that the first steps of a task raise if they find what the check found."""
 
 
 LIKELY: tuple[type[UnshardError], ...] = (
     KeysOverlap,
-    MappedIdsTooLarge,
+    rules.MappedIdsTooLarge,
     PrivilegesMissing,
-    RowFilterFailed,
+    rules.RowFilterFailed,
     ServerIdZero,
 )
 """Errors with which a later step fails, unless a row is not dumped or changed, or the server lists no role of the
