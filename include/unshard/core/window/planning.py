@@ -112,19 +112,7 @@ Contradicted = Mapping[TableId, tuple[Contradiction, ShardState]]
 """Tables whose rows contradict their structure in the segment, each with the state of the shard from there on."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentReading:
-    """The values that are equal for all segments up to the next statement."""
-
-    source: str
-    target_of: Callable[[TableId], TableId | None]
-    apart: frozenset[TableId]
-    stopped: frozenset[TableId]
-
-
-def reads(
-    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
-) -> Iterator[Read]:
+def reads(source: str, walk: Walk, segment: Segment, rules: PlanRules, contradicted: Contradicted) -> Iterator[Read]:
     """Yield the reads of a segment, with a disposition for each routed table.
 
     XA transactions that were prepared before and are committed here come first: until their COMMIT no other
@@ -134,30 +122,27 @@ def reads(
         own = commit.prepared
         whole = replace(segment, end=commit.end, next_file="", ranges=(ByteRange(own.start, own.end, own.tables),))
         cut = {table: found for table, found in contradicted.items() if found[0].committed}
-        if read := _segment_read(reading, whole, shards, cut):
+        if read := _segment_read(source, walk, whole, rules, cut):
             dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
             yield Read(own.segment, own.file, read.ranges, dispositions, True, segment.first_time)
-    if read := _segment_read(reading, segment, shards, contradicted):
+    if read := _segment_read(source, walk, segment, rules, contradicted):
         yield read
 
 
 def _segment_read(
-    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+    source: str, walk: Walk, segment: Segment, rules: PlanRules, contradicted: Contradicted
 ) -> Read | None:
-    found = {
-        table: target
-        for r in segment.ranges
-        for table, _ in r.tables
-        if table not in reading.apart and (target := reading.target_of(table))
-    }
+    apart = walk.sequences | {online_table.table for online_table in walk.online_tables}
+    tables = {table for r in segment.ranges for table, _ in r.tables if table not in apart}
+    found = {table: target for table in tables if (target := rules.target_of(table))}
     dispositions: list[Disposition] = []
     for table, target in sorted(found.items()):
-        state = shards.get(table)
+        state = walk.shards.get(table)
         if state is None or state.has_left:
-            raise UnknownShard(str(Shard(reading.source, table)), str(target), str(segment.begins))
+            raise UnknownShard(str(Shard(source, table)), str(target), str(segment.begins))
         if state.is_dropped or (state.start is not None and segment.ends <= state.start):
             continue
-        before = _disposition(state, segment, reading)
+        before = _disposition(state, segment, rules)
         dispositions += _cut(before, *contradicted[table], segment) if table in contradicted else (before,)
     tables = {disposition.shard.table for disposition in dispositions}
     ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
@@ -166,8 +151,8 @@ def _segment_read(
     return Read(segment.name, segment.file, ranges, tuple(dispositions), first_time=segment.first_time)
 
 
-def _disposition(state: ShardState, segment: Segment, reading: SegmentReading) -> Disposition:
-    waits = state.queue or state.held or not state.structure or state.target in reading.stopped
+def _disposition(state: ShardState, segment: Segment, rules: PlanRules) -> Disposition:
+    waits = state.queue or state.held or not state.structure or state.target in rules.stopped
     hold = state.last_seq if waits else None
     start = state.start if state.start is not None and state.start > segment.begins else None
     return Disposition(state.shard, state.target, state.structure, hold, start)
@@ -516,13 +501,7 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
         if _is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
             found = coordinate(found, *_unlogged(each, state.target, segment))
             contradicted[each.shard.table] = each, found.shards[each.shard.table]
-    reading = SegmentReading(
-        source,
-        rules.target_of,
-        walk.sequences | {online_table.table for online_table in walk.online_tables},
-        rules.stopped,
-    )
-    return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
+    return replace(found, reads=(*walk.reads, *reads(source, walk, segment, rules, contradicted)))
 
 
 def _is_met(found: Contradiction, segment: Segment) -> bool:
