@@ -37,7 +37,7 @@ from unshard.binlog.events import (
     are_whole,
     walk,
 )
-from unshard.binlog.rowcode import Code, codes_of, padded_column
+from unshard.binlog.rowcode import Code, as_text, codes_of, little, padded_column
 from unshard.binlog.tablemap import NO_TABLE, PhysicalField
 from unshard.binlog.transactions import GTIDS, STATEMENT_ENDS
 from unshard.core.model import Column
@@ -165,17 +165,12 @@ class _ImageWalk:
             if layout.width:
                 at = at + (layout.width if null is None else np.where(null, 0, layout.width))
             else:
-                size = self._length(at, layout.code.prefix, null)
+                size = little(self._data, at, layout.code.prefix)
+                size = size if null is None else np.where(null, 0, size)
                 start = at + (layout.code.prefix if null is None else np.where(null, 0, layout.code.prefix))
                 at = start + size
             self.cells[number].append(Cells(start, size, null))
         return at
-
-    def _length(self, at: Numbers, prefix: int, null: Bits | None) -> Numbers:
-        size = self._data[at].astype(np.int64)
-        for byte in range(1, prefix):
-            size |= self._data[at + byte].astype(np.int64) << 8 * byte
-        return size if null is None else np.where(null, 0, size)
 
 
 def _nulls(bits: npt.NDArray[np.uint8], number: int, layout: _Layout) -> Bits | None:
@@ -217,7 +212,7 @@ def _column(code: Code, data: bytes, cells: Cells) -> pa.Array:
 def _integers(code: str, data: bytes, cells: Cells) -> pa.Array:
     kind = np.dtype("<" + code)
     view = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
-    return pa.array(view[cells.start], mask=cells.null).cast(pa.string()).cast(pa.binary())
+    return as_text(pa.array(view[cells.start], mask=cells.null))
 
 
 def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
@@ -329,7 +324,7 @@ def skim(data: Buffer, checksum: bool, place: str, position: int) -> Skimmed | N
     if not len(offsets) or not _IS_KNOWN[kinds].all():
         return None
     next_offsets = np.append(offsets[1:], len(data))
-    ends = position + next_offsets if position else _read(seen, offsets + _END_AT, 4)
+    ends = position + next_offsets if position else little(seen, offsets + _END_AT, 4)
     begins, stops = offsets + HEADER, next_offsets - (CHECKSUM if checksum else 0)
     commits = _commits(data, kinds, (begins, stops, ends))
     if commits is None or _lacks_rows(seen, kinds, begins):
@@ -362,13 +357,6 @@ def _are_whole(data: Buffer, offsets: Numbers, shortest: int, checksum: bool) ->
     ends = np.append(offsets[1:], len(data))
     fits = len(offsets) and (ends - offsets >= shortest).all()
     return bool(fits) and (not checksum or are_whole(data, ends))
-
-
-def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
-    value = seen[at].astype(np.int64)
-    for byte in range(1, size):
-        value |= seen[at + byte].astype(np.int64) << 8 * byte
-    return value
 
 
 def _commits(data: Buffer, kinds: Numbers, places: tuple[Numbers, Numbers, Numbers]) -> Numbers | None:
@@ -410,7 +398,7 @@ def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Sk
     both = events.only(is_map | is_rows)
     if ((both.stop - both.begin) < 8).any():
         return None
-    table = _read(seen, both.begin, 6)
+    table = little(seen, both.begin, 6)
     maps = _different(data, seen, both.only(both.kind == E.TABLE_MAP))
     if maps is None:
         return None

@@ -11,7 +11,6 @@ values.py is authoritative: the reader that uses it then reports the error, or r
 """
 
 import itertools
-import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ PLAIN_DOUBLES = (1e-4, 1e9)
 
 def date_column(data: Octets, starts: Numbers) -> pa.Array:
     """Print DATE."""
-    value = _little(data, starts, 3)
+    value = little(data, starts, 3)
     return _fixed(_calendar(np.empty((len(starts), 10), np.uint8), value >> 9, value >> 5 & 15, value & 31))
 
 
@@ -89,7 +88,7 @@ def enum_column(labels: Sequence[bytes], width: int) -> ColumnPrinter:
     members = pa.array([b"", *labels], pa.binary())
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
-        value = _little(data, starts, width)
+        value = little(data, starts, width)
         _demand(value < len(members))
         return members.take(pa.array(value))
 
@@ -100,8 +99,8 @@ def int24_column(unsigned: bool) -> ColumnPrinter:
     """Return the printer of MEDIUMINT."""
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
-        value = _little(data, starts, 3)
-        return _text(pa.array(value if unsigned else value - ((value >> 23) << 24)))
+        value = little(data, starts, 3)
+        return as_text(pa.array(value if unsigned else value - ((value >> 23) << 24)))
 
     return show
 
@@ -111,7 +110,7 @@ def double_column(data: Octets, starts: Numbers) -> pa.Array:
     value = np.ascontiguousarray(data[starts[:, None] + np.arange(8)]).view("<f8")[:, 0]
     size = np.abs(value)
     _demand(((size >= PLAIN_DOUBLES[0]) & (size < PLAIN_DOUBLES[1])) | (value == 0))
-    return _text(pa.array(value))
+    return as_text(pa.array(value))
 
 
 def padded_column(data: Octets, starts: Numbers, sizes: Numbers, width: int) -> pa.Array:
@@ -149,12 +148,13 @@ def decimal_column(precision: int, scale: int) -> ColumnPrinter | None:
 
 def _decimal_texts(number: Numbers, scale: int) -> pa.Array:
     if not scale:
-        return _text(pa.array(number))
+        return as_text(pa.array(number))
     words = np.stack([number, number >> 63], axis=1)
-    return _text(pa.Array.from_buffers(pa.decimal128(38, scale), len(number), [None, pa.py_buffer(words)]))
+    return as_text(pa.Array.from_buffers(pa.decimal128(38, scale), len(number), [None, pa.py_buffer(words)]))
 
 
-def _text(array: pa.Array) -> pa.Array:
+def as_text(array: pa.Array) -> pa.Array:
+    """Return numbers as their texts in bytes."""
     return array.cast(pa.string()).cast(pa.binary())
 
 
@@ -163,7 +163,8 @@ def _demand(holds: npt.NDArray[np.bool_]) -> None:
         raise ValueError("a value is read one by one")
 
 
-def _little(data: Octets, starts: Numbers, width: int) -> Numbers:
+def little(data: Octets, starts: Numbers, width: int) -> Numbers:
+    """Return the numbers of `width` bytes, the lowest byte first."""
     value = data[starts].astype(np.int64)
     for byte in range(1, width):
         value |= data[starts + byte].astype(np.int64) << 8 * byte
@@ -279,10 +280,9 @@ def compile_reader(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...
 
 def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> Callable[..., int]:
     """Generate the reader of a single image of these columns: it appends a tuple and returns the end of the image."""
-    namespace: dict[str, Any] = {"fb": int.from_bytes}
-    lines = ["def read(b,o,e,append):", " if True:", *_image(codes, columns, namespace), "  return o"]
-    exec(compile("\n".join(lines), f"<part of rows of {shard}>", "exec"), namespace)  # noqa: S102
-    read: Callable[..., int] = namespace["read"]
+    namespace: dict[str, Any] = {}
+    lines = [" if True:", *_image(codes, columns, namespace), "  return o"]
+    read: Callable[..., int] = _compiled(lines, namespace, f"part of {shard}")
     return read
 
 
@@ -313,11 +313,11 @@ def codes_of(fields: Sequence[PhysicalField], columns: Sequence[Column], shard: 
     ]
 
 
-def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Reader:
+def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Callable[..., Any]:
     namespace["fb"] = int.from_bytes
     source = "\n".join(["def read(b,o,e,append):", *lines])
     exec(compile(source, f"<rows of {shard}>", "exec"), namespace)  # noqa: S102
-    read: Reader = namespace["read"]
+    read: Callable[..., Any] = namespace["read"]
     return read
 
 
@@ -528,8 +528,7 @@ _OLD_FRACTIONS = {
 
 def _double(column: Column) -> Code:
     """Print DOUBLE(m,d) with exactly d digits, and ZEROFILL with the full display width."""
-    found = re.match(r"double\((\d+),(\d+)\)", column.column_type)
-    width, digits = (int(found[1]), int(found[2])) if found else (DOUBLE_WIDTH, None)
+    width, digits = column.numbers or (DOUBLE_WIDTH, None)
     finish = _padded_texts(width) if "zerofill" in column.column_type else None
     together = double_column if digits is None and finish is None else None
     return Code(convert=values.float_text("<d", digits), width=8, finish=finish, together=together)
@@ -541,12 +540,12 @@ def _binary(cells: Sequence[bytes | None]) -> pa.Array:
 
 def _integers_text(unsigned: bool) -> Finish:
     kind = pa.uint64() if unsigned else pa.int64()
-    return lambda cells: pa.array(cells, kind).cast(pa.string()).cast(pa.binary())
+    return lambda cells: as_text(pa.array(cells, kind))
 
 
 def _padded_integers(column: Column) -> Finish:
     """Print the leading zeros of ZEROFILL, as the server does."""
-    pad = _padded_texts(int(column.column_type.partition("(")[2].partition(")")[0]))
+    pad = _padded_texts(column.numbers[0])
     return lambda cells: pad([None if cell is None else b"%d" % cell for cell in cells])
 
 
