@@ -20,7 +20,7 @@ location after the last segment of a binlog file must be read from the index of 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from unshard.core.model import Location, TableId
 from unshard.errors.locks import SegmentGap
@@ -249,21 +249,6 @@ POSITIONS = 1 << 32
 FIRST_POSITION = 4
 
 
-class BinlogSpan(Protocol):
-    """A part of a binlog."""
-
-    @property
-    def begins(self) -> Location:
-        """Where it begins."""
-
-    @property
-    def ends(self) -> Location:
-        """Where the next one begins."""
-
-
-S = TypeVar("S", bound=BinlogSpan)
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """A stored segment as its name describes it; the last one of a binlog file may really end in another file."""
@@ -276,6 +261,9 @@ class Link:
     def is_empty(self) -> bool:
         """Whether it contains only the location of the next segment."""
         return self.begins == self.ends
+
+
+S = TypeVar("S", Link, Segment)
 
 
 class Links:
@@ -387,7 +375,7 @@ def longest_run(segments: Iterable[S], start: Location) -> tuple[S, ...]:
     return tuple(run)
 
 
-def dump_start(spans: Iterable[BinlogSpan], location: Location) -> Location:
+def dump_start(spans: Iterable[Link | Segment], location: Location) -> Location:
     """Return the location from which to request a binlog dump that must reach `location`.
 
     The request has only four bytes for the position. A file is longer than 4 GiB only because of one large
