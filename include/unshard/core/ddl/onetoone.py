@@ -73,7 +73,7 @@ NO_FEEDS = Feeds((), is_sharded=True)
 
 
 def _is_one(found: Sequence[Collection[object] | None], *, of_all: bool) -> bool:
-    """Whether each source, or all of them together, have one; None stands for any number."""
+    """Whether each source, or all of them together, have one; None: any number."""
     counts = [0 if each is None else len(each) for each in found]
     return None not in found and bool(counts) and (sum(counts) == 1 or (not of_all and max(counts) == 1))
 
