@@ -111,11 +111,9 @@ class UniqueKey:
     """A unique index."""
 
     columns: tuple[str, ...]
-    """The parts that are columns."""
     lengths: tuple[int | None, ...]
     """Their prefix lengths in characters or bytes; None: the whole value."""
     expressions: tuple[str, ...] = ()
-    """The parts that are expressions."""
     read: tuple[str, ...] = ()
     """The columns that only expressions and generated columns name."""
     generated: tuple[tuple[str, str, bool], ...] = ()
@@ -153,16 +151,11 @@ def unique_keys(schema: TableSchema) -> tuple[UniqueKey, ...]:
 def conditions(key: UniqueKey, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[str]:
     """Yield the conditions for rows that collide with these values of `key.needed`."""
     for column, value, length in zip(columns, values, key.lengths, strict=False):
-        yield equals(column, value, length)
+        name, text = identifier(column.name), literal(column, value)
+        yield f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
     for own, other in key.values(columns, values):
         both = _ARRAY.fullmatch(own), _ARRAY.fullmatch(other)
         yield f"JSON_OVERLAPS({both[0][1]}, {both[1][1]})" if both[0] and both[1] else f"{own} = {other}"
-
-
-def equals(column: Column, value: bytes | None, length: int | None) -> str:
-    """Return the condition for rows that have this value in a key column."""
-    name, text = identifier(column.name), literal(column, value)
-    return f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
 
 
 def alike(column: Column, value: bytes, length: int | None) -> str | bytes:
@@ -200,7 +193,6 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
 
 
 def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str, bool]:
-    """Return a part that is a generated column."""
     value = _by_filled(made[column.name.lower()], made)
     kind = "SIGNED" if column.data_type in INTEGERS and not column.is_unsigned else "UNSIGNED"
     if column.data_type in INTEGERS:

@@ -24,10 +24,10 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
 from unshard.core.ddl.columnnames import named, own_names
-from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.parsed import Ddl, DdlKind
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState, groups, matching_shard
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
-from unshard.core.ddl.shardgroup import groups, matching_shard
-from unshard.core.ddl.statement import Ddl, DdlKind, read
+from unshard.core.ddl.statement import read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.structures.comparison import has_all_of, order_differences

@@ -78,9 +78,8 @@ from unshard.binlog.sparse import images_at
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import GTIDS, HISTORIES, QueryKind, classify, read_gtid, read_history
 from unshard.core.model import Location, Server, TableId
-from unshard.core.relay.chain import POSITIONS, dump_start
 from unshard.core.relay.gtidset import History, contains, has_gtid, same
-from unshard.core.relay.segment import RowImages, Segment, TransactionContent, difference
+from unshard.core.relay.segment import POSITIONS, RowImages, Segment, TransactionContent, difference, dump_start
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
     BinlogPurged,
