@@ -74,7 +74,7 @@ fast: $(READY) ## the unmarked tests, with fewer random games and deaths than `m
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 
-BENCH := $(PYTHON) -m tests.bench --page docs/figures.md --part-seconds 250
+BENCH := $(PYTHON) -m tests.bench --page docs/figures.md --part-seconds 160
 LARGE := --rows 500000 --backlog-seconds 10
 
 bench: setup ## measure against peers and write docs/figures.md: about an hour
