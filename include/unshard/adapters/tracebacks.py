@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import unshard
+from unshard.core.shown import one_line
 from unshard.errors import UnshardError
 from unshard.errors.meta import PackageMissing, UnexpectedError
 
@@ -35,7 +36,7 @@ def coded(error: BaseException) -> UnshardError:
     """Write the traceback into a new file and return the coded error that names it; a missing package needs none."""
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("unshard"):
         return PackageMissing(error.name)
-    message = " ".join(_message_of(error).split())[:SHOWN_MESSAGE]
+    message = one_line(_message_of(error))[:SHOWN_MESSAGE]
     try:
         place = f"its traceback is in {_write(error)}"
     except OSError as refused:

@@ -81,8 +81,9 @@ def record(
 ) -> None:
     """Record rows that are left to a later change; `table` is the quoted name of `deferred_row`."""
     sql = (
-        f"INSERT INTO {table} (task, source, target_schema, target_table, digest, shard_schema, shard_table, key_shown,"  # noqa: S608
-        " since) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE since = since"
+        f"INSERT INTO {table} (task, source, target_schema, target_table, digest, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, since) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+        " ON DUPLICATE KEY UPDATE since = since"
     )
     values = [
         (

@@ -94,8 +94,8 @@ def note(
 ) -> None:
     """Record rows that were left out; `table` is the quoted name of `row_error`, window 0 is the load."""
     sql = (
-        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema, shard_table,"  # noqa: S608
-        " key_shown, column_name, server_message, row_json, `window`, state, times, first_at, last_at)"
+        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, column_name, server_message, row_json, `window`, state, times, first_at, last_at)"
         f" VALUES ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
         " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
         " VALUES(column_name), server_message = VALUES(server_message), row_json = VALUES(row_json),"
@@ -141,7 +141,8 @@ def _mark_mended(connection: Connection, fence: Fence, changes: Changes) -> None
     where = "task = %s AND target_schema = %s AND target_table = %s AND state = %s"
     mine = fence.task, fence.target.schema, fence.target.name
     table = table_of(fence, "row_error")
-    found = {row[0] for row in mysql.query(connection, f"SELECT digest FROM {table} WHERE {where}", (*mine, OPEN))}  # noqa: S608
+    sql = f"SELECT digest FROM {table} WHERE {where}"  # noqa: S608
+    found = {digest for (digest,) in mysql.query(connection, sql, (*mine, OPEN))}
     if not found:
         return
     for digest in found & {digest_of(changes.key, key) for key in changed_keys(changes)}:

@@ -274,8 +274,8 @@ def store_shares(connection: Connection, fence: Fence, changes: Changes, shares:
 
 def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[FenceStep]) -> None:
     sql = (
-        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
-        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number,"  # noqa: S608
+        " kind, upper_key, key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
     )
     for step in steps:
         upper = None if step.upper is None else step.upper.hex()
@@ -296,11 +296,11 @@ def progress_of(connection: Connection, fence: Fence) -> ImageProgress | None:
 
 def begin(connection: Connection, fence: Fence, progress: ImageProgress) -> None:
     """Record a progress in place of another one."""
-    where = f"{OF_WINDOW} AND number = %s"
-    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {where}", (*named(fence), fence.window, IN_ORDER))  # noqa: S608
+    sql = f"DELETE FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
+    mysql.query(connection, sql, (*named(fence), fence.window, IN_ORDER))
     sql = (
-        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
-        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number,"  # noqa: S608
+        " kind, upper_key, key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
     )
     about, is_done = f"{progress.content}{' again' * progress.is_again}", int(progress.is_again)
     row = (*named(fence), fence.window, IN_ORDER, StepKind.IN_ORDER.value, str(progress.images), about, is_done)
@@ -309,7 +309,8 @@ def begin(connection: Connection, fence: Fence, progress: ImageProgress) -> None
 
 def advance(connection: Connection, fence: Fence, before: ImageProgress, after: ImageProgress) -> bool:
     """Record the progress in the transaction of its rows; returns False if another transaction has moved it."""
-    sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {OF_WINDOW} AND number = %s AND upper_key = %s"  # noqa: S608
+    where = f"{OF_WINDOW} AND number = %s AND upper_key = %s"
+    sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {where}"  # noqa: S608
     row = (str(after.images), *named(fence), fence.window, IN_ORDER, str(before.images))
     return bool(mysql.change(connection, sql, row))
 

@@ -101,7 +101,8 @@ def _reading(writer: Writer) -> Iterator[Connection]:
 
 def _delete_range(connection: Connection, reader: Connection, walk: _Walk) -> None:
     names = ", ".join(identifier(column.name) for column in walked_columns(walk.schema))
-    bound = f"SELECT {names} FROM {walk.table} WHERE {walk.where()} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"  # noqa: S608
+    rows = f"SELECT {names} FROM {walk.table} WHERE {walk.where()}"  # noqa: S608
+    bound = f"{rows} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"
     found = mysql.query(reader, bound)
     upper = tuple(found[0]) if found else None
     walk.rows += _delete(connection, walk, walk.where(upper))

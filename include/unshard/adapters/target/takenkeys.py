@@ -217,9 +217,9 @@ def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> s
 def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: Collisions) -> None:
     state = CollisionState.IGNORED if policy is Collisions.IGNORE else CollisionState.REPLACED
     sql = (
-        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
-        " key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema, owner_table, found,"
-        " `window`, state, times, others, first_at, last_at) VALUES"
+        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema,"  # noqa: S608
+        " target_table, key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema,"
+        " owner_table, found, `window`, state, times, others, first_at, last_at) VALUES"
         f" ({', '.join(['%s'] * 15)}, 1, %s, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE"
         " found = VALUES(found), `window` = VALUES(`window`), state = VALUES(state), times = times + 1,"
         " others = others + VALUES(others), last_at = VALUES(last_at)"

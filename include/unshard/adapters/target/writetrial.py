@@ -81,7 +81,8 @@ def _takes_bulk(writer: Writer, table: TableId) -> bool:
                 rows = memoryview(b"\0\x20" + row)
                 wrote = pymysqlprivate.execute_bulk(connection, "SAVEPOINT s", number, 1, rows).affected_rows
             mysql.query(connection, "ROLLBACK")
-            return wrote == 1 and not mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
+            found = mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
+            return wrote == 1 and not found
     except (StatementRefused, MissingPrivilege, ConnectionLost):
         return False
 

@@ -17,6 +17,7 @@ from unshard.core.ddl.parsed import Role
 from unshard.core.ddl.statement import TokenCursor, fingerprint
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import one_line
 from unshard.core.sql.quoting import qualified
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.sql.words import RESERVED, ROWS_VERBS, words_of
@@ -142,7 +143,7 @@ def loose_fingerprint(text: str, sql_mode: int) -> str:
     try:
         return fingerprint(text, sql_mode)
     except DdlUnreadable:
-        return " ".join(text.split())
+        return one_line(text)
 
 
 def _is_name(token: Token) -> bool:

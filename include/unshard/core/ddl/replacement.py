@@ -16,6 +16,7 @@ from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import fingerprint, read, retarget
 from unshard.core.model import TableId
+from unshard.core.shown import one_line
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import NewShardUndescribed, ReplacementRefused
@@ -49,7 +50,7 @@ def replacing(
                     raise NewShardUndescribed(lock, str(entry.shard), ddl.text)
                 routed.append(_if_not_exists(retarget(replace(ddl, dropped_keys=()), names), ddl))
         except DdlUnreadable as error:
-            raise ReplacementRefused(lock, " ".join(text.split()), error.message) from error
+            raise ReplacementRefused(lock, one_line(text), error.message) from error
     if not routed:
         raise ReplacementRefused(lock, "", "there is no statement")
     return tuple(routed), " ; ".join(fingerprint(text, mode) for text in routed)

@@ -36,6 +36,7 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import contains, last_of_domains
 from unshard.core.relay.segment import Segment
+from unshard.core.shown import one_line
 from unshard.errors.locks import CommandAtNoStatement, CommandUnfit, HistoryUnknown, ReplacementRefused
 
 
@@ -146,7 +147,7 @@ def under(
     changes = (each for each in effects if isinstance(each, Coordinated | Undecided))
     if command is not None and all(isinstance(each, Undecided) and each.is_new for each in changes):
         why = "it changes no shard's structure"
-        raise CommandUnfit(command.number, str(command.place), " ".join(text.split()), why)
+        raise CommandUnfit(command.number, str(command.place), one_line(text), why)
     return effects
 
 

@@ -94,8 +94,9 @@ def next_bound(table: TableId, schema: TableSchema, lower: Key | None, rows: int
     """Return the query for the key of the last row of a chunk of `rows` rows that begins after `lower`."""
     columns = walked_columns(schema)
     names = ", ".join(identifier(column.name) for column in columns)
+    index = identifier(key_index(schema))
     return (
-        f"SELECT {names} FROM {qualified(table.schema, table.name)} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
+        f"SELECT {names} FROM {qualified(table.schema, table.name)} FORCE INDEX ({index})"  # noqa: S608
         f" WHERE {condition(columns, KeyRange(lower))} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}"
     )
 

@@ -64,8 +64,9 @@ def differing(meta_schema: str, schema: str) -> str:
     """
     fence, last = qualified(meta_schema, "fence"), qualified(schema, NAME)
     known = (
-        f"SELECT f.source, f.target_table, f.written, COALESCE(w.written, 0) FROM {fence} f LEFT JOIN {last} w"  # noqa: S608
-        f" ON {SAME} WHERE f.task = %s AND f.target_schema = %s AND f.written <> COALESCE(w.written, 0)"
+        f"SELECT f.source, f.target_table, f.written, COALESCE(w.written, 0) FROM {fence} f"  # noqa: S608
+        f" LEFT JOIN {last} w ON {SAME} WHERE f.task = %s AND f.target_schema = %s"
+        " AND f.written <> COALESCE(w.written, 0)"
     )
     unknown = (
         f"SELECT w.source, w.target_table, 0, w.written FROM {last} w LEFT JOIN {fence} f"  # noqa: S608
@@ -84,7 +85,8 @@ def alone(schema: str) -> str:
 def fences(meta_schema: str) -> str:
     """Return the SELECT of source, schema, table and last write of a task's fences: task."""
     table = qualified(meta_schema, "fence")
-    return f"SELECT source, target_schema, target_table, written FROM {table} WHERE task = %s AND written <> 0"  # noqa: S608
+    where = "task = %s AND written <> 0"
+    return f"SELECT source, target_schema, target_table, written FROM {table} WHERE {where}"  # noqa: S608
 
 
 def of_others(schema: str) -> str:
@@ -99,4 +101,5 @@ def forget(schema: str) -> str:
 
 def forget_fences(meta_schema: str) -> str:
     """Return the UPDATE after which no fence of a task has a write in a target schema: task, schema."""
-    return f"UPDATE {qualified(meta_schema, 'fence')} SET written = 0 WHERE task = %s AND target_schema = %s"  # noqa: S608
+    table = qualified(meta_schema, "fence")
+    return f"UPDATE {table} SET written = 0 WHERE task = %s AND target_schema = %s"  # noqa: S608

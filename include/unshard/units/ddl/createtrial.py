@@ -18,6 +18,7 @@ from unshard.adapters.meta.database import migration_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
 from unshard.adapters.targetddl import trial_table
 from unshard.core.model import TableSchema
+from unshard.core.shown import one_line
 from unshard.core.structures.constraintnames import TrialNames, trial_names
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
@@ -98,7 +99,7 @@ class TrialTables:
 
     def _refused(self, error: StatementRefused, text: str) -> Refused:
         """Return the server message on one line: TiDB quotes the rest of the statement after a syntax error."""
-        message = " ".join(self._names(text).message(error.server_message).split())
+        message = one_line(self._names(text).message(error.server_message))
         return Refused(
             None, error.errno, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
         )
@@ -184,7 +185,8 @@ def find_refused(parts: CreateParts, ask: Ask, whole: Refused) -> Iterator[Refus
     unique = tuple(key for key in unique if key not in {each.part for each in found})
     for option in parts.options:
         keys = unique if option.kind is PartKind.PARTITION else ()
-        refuse([option], lambda some, keys=keys: replace(plain, columns=base, keys=keys, options=some))  # type: ignore[misc]
+        with_keys = replace(plain, columns=base, keys=keys)
+        refuse([option], lambda some, kept=with_keys: replace(kept, options=some))  # type: ignore[misc]
     yield from found
     yield from _rest(parts, found, lost, ask, whole)
 

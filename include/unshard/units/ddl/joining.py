@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import DdlLock, named
@@ -490,7 +491,7 @@ class _Follower:
         for number, statement in enumerate(change.statements):
             present = replace(change, done=number)
             try:
-                is_done = self.executor.execute(self.target, statement, own, lambda: self._is_open(present))  # noqa: B023
+                is_done = self.executor.execute(self.target, statement, own, partial(self._is_open, present))
             except UnshardError as error:
                 if not error.transient and not isinstance(error, TargetChanged):
                     self.meta.joins.fail(self.target, present, str(error))

@@ -30,6 +30,7 @@ from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, ad
 from unshard.core.ddl.statement import read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import one_line
 from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
@@ -136,7 +137,7 @@ class _Asked:
             raise StructureUnknown(str(entry.shard), entry.routed)
         later = next((one.entry for one in self._shard.records if one.entry.seq > entry.seq), None)
         if later is not None:
-            text = " ".join(later.statement.text.split())
+            text = one_line(later.statement.text)
             raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
         return self._trial.shown(record)
 

@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -502,7 +502,7 @@ def row_steps(job: WindowJob, images: pa.Table) -> Iterator[RowStep]:
     return (_step(job, columns, unsure, each) for each in steps_of(ops, names, alone))
 
 
-def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], images: StepImages) -> RowStep:  # type: ignore[type-arg]
+def _step(job: WindowJob, columns: Mapping[str, list[Any]], unsure: Sequence[bool], images: StepImages) -> RowStep:
     first, last = images.rows[0], images.rows[-1]
     target = columns["target"][first]
     schema = job.schemas[target]

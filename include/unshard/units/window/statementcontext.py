@@ -50,6 +50,7 @@ from unshard.core.ddl.schemadefaults import DEPENDS, Meanings, altered, as_sourc
 from unshard.core.ddl.statement import read
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
+from unshard.core.shown import one_line
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
 from unshard.units.ddl.reconcile import TrialOfStatements
@@ -213,7 +214,7 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
     checkpoint = work.meta.checkpoints.one(source)  # planning requires it
     for segment in work.store.links(source).following(checkpoint.location):
         if segment.statement is not None and names(segment.statement, table):
-            text = " ".join(segment.statement.text.split())
+            text = one_line(segment.statement.text)
             raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
     return found[table]
 
