@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from tests.localspark import LocalSpark
-from unshard.adapters.meta.tables import metadata, migration
+from unshard.adapters.meta.tables import meta_version, metadata
 from unshard.cli import main
 from unshard.config import Task, load_task
 from unshard.units.checks.precheck import precheck
@@ -84,11 +84,11 @@ def using_meta(target: MariaDb) -> Iterator[None]:
 
 
 def _empty_meta(target: MariaDb) -> None:
-    """Delete all rows; the schema itself if it is not as `migrate` makes it."""
+    """Delete all rows; the schema itself if it is not as `create_tables` makes it."""
     of_meta = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{META}'"
     there = {str(name) for (name,) in target.run(of_meta)}
     if there == set(metadata.tables):
-        target.run(f"USE {META}", *(f"DELETE FROM `{name}`" for name in there - {migration.name}))
+        target.run(f"USE {META}", *(f"DELETE FROM `{name}`" for name in there - {meta_version.name}))
     else:
         target.run(f"DROP DATABASE IF EXISTS {META}")
 

@@ -318,7 +318,7 @@ COMMANDS = (
     ),
     Command(
         "migrate",
-        "create the meta tables or migrate them to this version, and nothing else",
+        "create the meta tables, and nothing else",
         "unshard migrate shop.yaml",
         (TASK,),
         "unshard.cli.life",

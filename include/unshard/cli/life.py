@@ -84,7 +84,7 @@ def _document(task: str, changed: lifecycle.Changed) -> dict[str, Any]:
 
 
 def migrate(options: Namespace, console: Console) -> Answer:
-    """Create the meta tables or migrate them to this version; current tables stay as they are."""
+    """Create the meta tables; present ones stay as they are."""
     task = console.load(options.task)
     with open_work(task) as work:
         version = work.meta.version()

@@ -176,10 +176,10 @@ def open_work(
     starting: Callable[[], None] = _silent,
     will_load: bool = False,
 ) -> Iterator[Work]:
-    """Resolve the task's secrets, migrate its meta store, and close all resources at the end.
+    """Resolve the task's secrets, create its meta tables, and close all resources at the end.
 
     `starting` is called before Spark is started or reached, which takes some seconds.
-    With `only_reads` it creates a missing meta store, but does not migrate an older version: it raises MetaTooOld.
+    With `only_reads` it creates a missing meta store, but does not complete one: it raises MetaTooOld.
     With `will_load`, a full load follows if the task is new. Then Spark starts while the meta store is created, which
     takes TiDB 40 ms for each table.
     """
@@ -193,7 +193,7 @@ def open_work(
         work = stack.enter_context(work_with(task, meta, connections, starting))
         if will_load and task.task_mode is not TaskMode.INCREMENTAL and not meta.is_current():
             begin(work.bulk_spark)
-        meta.migrate()
+        meta.create_tables()
         yield work
 
 

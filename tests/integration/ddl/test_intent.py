@@ -46,7 +46,7 @@ def table(target: MariaDb, unique: str) -> Iterator[TableId]:
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
     made = Meta(target.server, f"{unique}_meta", "orders")
-    made.migrate()
+    made.create_tables()
     yield made
     made.close()
     target.run(f"DROP DATABASE {unique}_meta")

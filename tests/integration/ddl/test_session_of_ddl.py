@@ -156,7 +156,7 @@ CHANGES = [
 @pytest.fixture
 def meta(field: Field) -> Iterator[Meta]:
     made = Meta(field.target.server, f"{field.name}_meta", "orders")
-    made.migrate()
+    made.create_tables()
     yield made
     made.close()
 

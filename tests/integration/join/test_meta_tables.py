@@ -28,7 +28,7 @@ AFTER = create("CREATE TABLE t (id INT PRIMARY KEY, a INT, c INT DEFAULT 7)").st
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
     made = Meta(target.server, unique, "orders")
-    made.migrate()
+    made.create_tables()
     for schema in (BEFORE, AFTER):
         made.structures.put(schema)
     yield made

@@ -142,7 +142,7 @@ def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
     meta_schema = f"{unique}_meta"
     target.run(f"CREATE DATABASE {unique}")
     meta = Meta(target.server, meta_schema, "task")
-    meta.migrate()
+    meta.create_tables()
     meta.close()
     tried = tried_writer(target.server, meta_schema)
     if request.param is LineForm.TEXT:

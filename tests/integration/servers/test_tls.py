@@ -127,7 +127,7 @@ def test_every_kind_of_connection_is_secured(world: World) -> None:
     with contextlib.closing(mysql.connect_raw(server)) as connection:
         assert mysql.query(connection, "SELECT 'ok'") == [(b"ok",)]
     meta = Meta(server, "secured_meta", "t")
-    meta.migrate()
+    meta.create_tables()
     assert meta.sources.all() == ()
     world.server.run("INSERT INTO d.t VALUES (1)")
     if is_tidb(world.server):

@@ -95,6 +95,7 @@ class MetaReader:
         self._database.refuse_other_version()
 
     def version(self) -> int:
+        """Return the version of the tables."""
         return self._database.version()
 
     def close(self) -> None:
@@ -115,8 +116,9 @@ class Meta(MetaReader):
     def is_current(self) -> bool:
         return self._database.is_current()
 
-    def migrate(self) -> None:
-        self._database.migrate()
+    def create_tables(self) -> None:
+        """Create the meta tables; idempotent, and safe in several processes at once."""
+        self._database.create_tables()
 
     def close(self) -> None:
         self.active_workers.close()

@@ -1,14 +1,16 @@
-"""The definition of the meta tables. `migrations` derives the DDL from it, `reference` the page docs/meta-tables.md.
+"""The definition of the meta tables. `reference` derives the page docs/meta-tables.md from it.
 
 Every primary key begins with the task, so several tasks can share one schema. Texts are utf8mb4_bin, so the server
 compares them byte by byte. JSON is stored in LONGTEXT, because TiDB, MySQL and MariaDB differ in their JSON type.
 Columns have no default value: an INSERT that forgets a column is an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, func
+from sqlalchemy.dialects import mysql
+from sqlalchemy.schema import CreateColumn
 
 from unshard.adapters.meta import columns as c
 from unshard.core.ddl.lock import LockState, Outcome
@@ -17,8 +19,13 @@ from unshard.core.ddl.statementcommands import CommandKind
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
+from unshard.core.sql.quoting import identifier
 from unshard.core.task.state import ChunkState, PauseKind, Phase
 
+VERSION = 1
+"""The version of these tables: raise it with each change of them. A start refuses tables of another version."""
+DIALECT = mysql.dialect()
+OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 metadata = MetaData()
 NOW = func.utc_timestamp(6)
 """The clock of the target: the only clock that all processes share."""
@@ -37,13 +44,12 @@ def _section(subject: str) -> Callable[..., Table]:
 
 
 TASKS = "Tasks and sources"
-migration = Table(
-    "migration",
+meta_version = Table(
+    "meta_version",
     metadata,
-    c.number("number", "counts from 1"),
-    c.text("description", size=255),
-    c.moment("applied_at"),
-    comment="step that has created or changed the meta tables",
+    c.number("number", "unshard refuses meta tables of another version than its own"),
+    c.moment("created_at"),
+    comment="version of the meta tables, written when all of them exist",
     info={"subject": TASKS},
 )
 
@@ -582,3 +588,22 @@ join_change = _of_joins(
     Index("by_id", "id", unique=True),
     Index("by_target", "task", "target_schema", "target_table", "done_at"),
 )
+
+
+def create_table(table: Table) -> str:
+    """Return CREATE TABLE IF NOT EXISTS with all indexes, for MariaDB, MySQL and TiDB."""
+    comment = str(table.comment).replace("'", "''")
+    parts = ", ".join(_parts(table))
+    return f"CREATE TABLE IF NOT EXISTS {identifier(table.name)} ({parts}) {OPTIONS} COMMENT='{comment}'"
+
+
+def _parts(table: Table) -> Iterator[str]:
+    # SQLAlchemy would create the indexes by separate statements, which MySQL cannot repeat.
+    yield from (str(CreateColumn(column).compile(dialect=DIALECT)) for column in table.columns)
+    yield f"PRIMARY KEY ({_names(table.primary_key.columns)})"
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        yield f"{'UNIQUE ' if index.unique else ''}KEY {identifier(str(index.name))} ({_names(index.columns)})"
+
+
+def _names(columns: Iterable[Column[Any]]) -> str:
+    return ", ".join(identifier(column.name) for column in columns)

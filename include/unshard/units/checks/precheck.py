@@ -204,7 +204,7 @@ def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_
         return False
     with contextlib.closing(Meta(resolve(task.target, connections), task.meta_schema, task.name)) as meta:
         if make_meta:
-            meta.migrate()
+            meta.create_tables()
         with existing_meta(task, connections) as found:
             if found is not None:
                 meta.prechecks.store(items)

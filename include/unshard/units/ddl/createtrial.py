@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, targetddl
-from unshard.adapters.meta.database import migration_lock
+from unshard.adapters.meta.database import creation_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
 from unshard.adapters.targetddl import trial_table
 from unshard.core.model import TableSchema
@@ -22,7 +22,7 @@ from unshard.core.shown import one_line
 from unshard.core.structures.constraintnames import TrialNames, trial_names
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
-from unshard.errors.meta import MigrationBusy
+from unshard.errors.meta import MetaBusy
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import target_text
 
@@ -139,9 +139,9 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
     if has_schema(connection, schema):
         yield
         return
-    name = migration_lock(schema)
+    name = creation_lock(schema)
     if not serverstate.take_lock(connection, name, LOCK_SECONDS):
-        raise MigrationBusy(schema, LOCK_SECONDS)
+        raise MetaBusy(schema, LOCK_SECONDS)
     try:
         if has_schema(connection, schema):
             yield

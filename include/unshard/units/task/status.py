@@ -27,7 +27,7 @@ from unshard.core.task.state import PauseState, Phase, condition
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
-from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
+from unshard.units.begun import NOT_KNOWN, Begun, begun_in, completed_meta, existing_meta
 from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.scene import LockFacts
 
@@ -103,8 +103,8 @@ class Remarks:
 
 
 def refuse_paused(task: Task, connections: Connections = environment_connections) -> None:
-    """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but migrates old ones."""
-    with migrated_meta(task, connections) as meta:
+    """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but completes them."""
+    with completed_meta(task, connections) as meta:
         if meta is not None:
             meta.pauses.refuse()
 
