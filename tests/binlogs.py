@@ -73,7 +73,7 @@ def changes(
                 held = [
                     (op, tuple(values)) for batch in decode(pieces, schema, SOURCE) for op, _, *values in _tuples(batch)
                 ]
-                assert held == [row[2:] for row in rows if row[1] == table], "held raw it would be other rows"
+                assert held == [row[2:] for row in rows if row[1] == table], "held as events it would be other rows"
     return found
 
 

@@ -159,7 +159,7 @@ def _too_long(target: Target) -> Cut:
 
 @pytest.mark.parametrize("diverts", [False, True])
 def test_a_row_that_does_not_fit_leaves_nothing(make, diverts):
-    """It is not quarantined either: a later slice may correct it."""
+    """It is not diverted either: a later slice may correct it."""
     target = make(TABLES["integer"])
     with pytest.raises(RowRefused):
         sliced(target, _too_long(target), diverts=diverts)

@@ -137,16 +137,16 @@ class Locks(Records):
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:
         """Return locks with the shards that are exempted from the open ones, in one statement."""
-        shard = (MEMBER.c[name].label(f"excused_{name}") for name in SHARD_NAME)
+        shard = (MEMBER.c[name].label(f"exempted_{name}") for name in SHARD_NAME)
         query = select(LOCK, *shard).outerjoin(MEMBER, and_(are_same(MEMBER, LOCK, "lock_id"), UNRESOLVED))
         query = query.where(self._db.mine(LOCK, condition)).order_by(LOCK.c.seen_at, LOCK.c.lock_id)
         rows: dict[str, AnyRow] = {}
         exempted: dict[str, set[Shard]] = defaultdict(set)
         for row in self._db.fetch(query):
             rows.setdefault(row.lock_id, row)
-            if row.excused_source is not None:
-                table = TableId(row.excused_shard_schema, row.excused_shard_table)
-                exempted[row.lock_id].add(Shard(row.excused_source, table))
+            if row.exempted_source is not None:
+                table = TableId(row.exempted_shard_schema, row.exempted_shard_table)
+                exempted[row.lock_id].add(Shard(row.exempted_source, table))
         return tuple(_lock(row, frozenset(exempted[lock])) for lock, row in rows.items())
 
     def add_late_skip(self, source: str) -> None:

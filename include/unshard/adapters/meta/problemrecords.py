@@ -1,4 +1,4 @@
-"""Rows with a problem: collisions, quarantined, deferred and deleted rows, reloads of columns, and missing changes.
+"""Rows with a problem: collisions, diverted, deferred and deleted rows, reloads of columns, and missing changes.
 
 The writer of the rows records most of them in the transaction of the rows (adapters.target). Collisions with the policy
 `error` roll that transaction back and are recorded here. Reloads begin here; a chunk changes the row of its reload in
@@ -154,13 +154,13 @@ class Collisions(Records):
 
 
 class RowErrorRecords(Records):
-    """Rows of `row_error`: quarantined rows."""
+    """Rows of `row_error`: diverted rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
         return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
-        """Return how many rows the sections of a window have quarantined that no later window has mended."""
+        """Return how many rows the sections of a window have diverted that no later window has mended."""
         sections = ROW_ERROR.c.window.between(first, last)
         return self._db.count(ROW_ERROR, sections, source=source, state=RowErrorState.OPEN)
 

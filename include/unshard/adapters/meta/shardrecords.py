@@ -108,7 +108,7 @@ class Structures(Records):
     ) -> tuple[ShardState, ...]:
         """Return the shards that a window is planned from; if `named` is None, all shards.
 
-        `beside` are the pending-work flags of the source, which only its own windows add.
+        `beside` are the kinds of pending work of the source, which only its own windows add.
         """
         beside = EVERYTHING if named is None else beside & WAITS
         if not beside:

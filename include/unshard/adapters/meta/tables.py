@@ -350,7 +350,7 @@ collision = _of_rows(
 
 row_error = _of_rows(
     "row_error",
-    "row that the target has rejected and that is quarantined (`row-errors: divert`)",
+    "diverted row: the target has rejected it (`row-errors: divert`)",
     *c.target_key(),
     c.key("digest", "hash of the key", 32),
     *c.shard(),

@@ -18,7 +18,7 @@ moves on by at least one file or one segment, so a backlog always ends.
 
 **A DDL** of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect,
 and may ask a server for that. A DDL that only an operator can decide does not stop the window: it is queued with its
-reason, and the rows after it are held raw as long as the structure after it is unknown.
+reason, and the rows after it are held as events as long as the structure after it is unknown.
 
 | the statement                                               | is queued                                     |
 |-------------------------------------------------------------|-----------------------------------------------|

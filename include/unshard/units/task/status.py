@@ -82,7 +82,7 @@ class Remarks:
     online: tuple[tuple[str, OnlineTable], ...] = ()
     """Online-DDL shadow tables of tools at work, with their sources."""
     diverted: Mapping[str, int] = field(default_factory=dict)
-    """Number of quarantined rows of each target that lacks them."""
+    """Number of diverted rows of each target that lacks them."""
     deferred: Mapping[str, int] = field(default_factory=dict)
     writing: Writing | None = None
     """The result of the last trial on the target; None: no process has written rows yet."""

@@ -195,7 +195,7 @@ class WindowReport:
     """Rows that were left out because another shard owns their key (on-duplicate: ignore), without those of an attempt
     that died."""
     rows_diverted: int
-    """Rows that were quarantined because the target refused them (row-errors: divert)."""
+    """Rows that were diverted because the target refused them (row-errors: divert)."""
     rows_held: int
     rows_released: int
     rows_passed: int
@@ -571,7 +571,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
         name_owners(work, plan.source)
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     skipped = sum(target.applied.skipped for target in targets)
-    # Recorded together with the rows, because an earlier attempt may have quarantined some of them.
+    # Recorded together with the rows, because an earlier attempt may have diverted some of them.
     diverted = work.meta.row_errors.of_window(plan.source, plan.number, plan.last_number) if job.diverts else 0
     return _Moved(
         applied=sum(part.applied for part in parts) - skipped - diverted,
