@@ -17,7 +17,7 @@ from unshard.adapters.meta.tables import meta_version, metadata
 from unshard.cli import main
 from unshard.config import Task, load_task
 from unshard.units.checks.precheck import precheck
-from unshard.units.task.run import Outcome, run
+from unshard.units.task.run import RunOutcome, run
 from unshard.units.task.status import begun
 from unshard.units.validate.validate import Settings as Comparison
 from unshard.units.validate.validate import TableResult, validate
@@ -160,12 +160,12 @@ class TaskFile:
         with open_work(self.load()) as work:
             yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark, limits=self.limits)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Load what is not loaded yet, then catch up."""
         with self.work() as work:
             return run(work)
 
-    def go(self) -> Outcome:
+    def go(self) -> RunOutcome:
         """Run, and see that nothing went wrong."""
         outcome = self.run()
         assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]

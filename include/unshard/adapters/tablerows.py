@@ -159,7 +159,7 @@ def hash_counts(hashed: str, rows: str) -> str:
     return f"SELECT {hashed} AS hash, COUNT(*) FROM {rows} GROUP BY hash"  # noqa: S608
 
 
-def with_hashes(hashed: str, hashes: Iterable[str]) -> str:
+def hash_condition(hashed: str, hashes: Iterable[str]) -> str:
     """Return the condition that the hash of a row is one of these."""
     listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
     return f"{hashed} IN ({listed})"

@@ -110,7 +110,7 @@ class Console:
         else:
             _line(f"unshard: {error}", self.err)
         if self.verbose:
-            print(on_terminal(tracebacks.text_of(cause or error)), end="", file=self.err, flush=True)
+            print(on_terminal(tracebacks.traceback_text(cause or error)), end="", file=self.err, flush=True)
         return 1
 
 

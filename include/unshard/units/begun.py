@@ -35,7 +35,7 @@ NOT_KNOWN = Begun()
 
 
 @contextlib.contextmanager
-def opened(
+def opened_meta(
     kind: type[AnyMeta], task: Task, connections: Connections = environment_connections
 ) -> Iterator[AnyMeta | None]:
     """Open the meta tables of a task; None if the task has never begun. Raises MetaTooOld; creates nothing."""
@@ -52,7 +52,7 @@ def existing_meta(
     task: Task, connections: Connections = environment_connections
 ) -> contextlib.AbstractContextManager[MetaReader | None]:
     """Open the meta tables of a task for reading; see `opened`."""
-    return opened(MetaReader, task, connections)
+    return opened_meta(MetaReader, task, connections)
 
 
 @contextlib.contextmanager

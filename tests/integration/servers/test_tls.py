@@ -64,7 +64,9 @@ def started(make: str, folder: Path, ours: Authority) -> Iterator[MariaDb]:
     pair = ours.issue("db-1", "127.0.0.1")
     files = {"ssl-ca": ours.path, "ssl-cert": pair.certificate, "ssl-key": pair.key}
     if make == "mariadb":
-        with servers.running(folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401) as server:
+        with servers.running_server(
+            folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401
+        ) as server:
             yield server
         return
     if not servers.is_tidb_built():

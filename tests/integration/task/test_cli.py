@@ -13,7 +13,7 @@ from unshard.cli import main
 from unshard.config import load_task
 from unshard.core.model import Location
 from unshard.core.task.state import Phase
-from unshard.units.task.status import refuse_paused
+from unshard.units.task.status import refuse_paused_task
 
 pytestmark = pytest.mark.integration
 
@@ -173,7 +173,7 @@ def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(w
     assert command("migrate")[1]["version"] == VERSION == command("migrate")[1]["version"]
     assert command("row-errors")[0] == command("status")[0] == 0
     world.target.run(*older)
-    refuse_paused(load_task(world.path))
+    refuse_paused_task(load_task(world.path))
     assert command("row-errors")[0] == 0, "the full load's first task works on the task"
     world.target.run(f"INSERT INTO {world.schema}_meta.meta_version VALUES (99, UTC_TIMESTAMP())")
     assert {command(name)[1]["error"]["code"] for name in ("status", "migrate", "locks")} == {"US-7002"}

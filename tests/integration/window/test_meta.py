@@ -14,7 +14,7 @@ from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.queue import Admission, EntryState, HeldFile, QueueEntry, WholeChange
-from unshard.core.full.progress import NOTHING_YET
+from unshard.core.full.fullprogress import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile, PendingWork, Phase, SyncState
@@ -423,11 +423,11 @@ def test_one_look_tells_what_there_is(synced: Meta, target: MariaDb) -> None:
     for row in IS_NOT:
         insert(row)
     wanted = PendingWork(0)
-    assert synced.windows.sync_state("s1").beside == wanted
+    assert synced.windows.sync_state("s1").pending == wanted
     for flag, row in IS_THERE.items():
         insert(row)
         wanted |= flag
-        assert synced.windows.sync_state("s1").beside == wanted, flag
+        assert synced.windows.sync_state("s1").pending == wanted, flag
     assert synced.windows.sync_state("nobody") == SyncState("nobody")
 
 

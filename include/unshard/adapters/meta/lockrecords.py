@@ -42,10 +42,10 @@ from unshard.adapters.meta.pendingskips import (
     read_missing_ddl,
     read_pending_skips,
 )
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     are_same,
-    read,
+    read_stored,
     replacement_of,
     shard_columns,
     target_columns,
@@ -319,7 +319,7 @@ def refuse_replaced(db: TaskWriter, plan: Plan) -> None:
         return
     named = or_(*(matches(LOCK, target_columns(target)) for target in joined))
     for row in db.select(LOCK, UNRESOLVED, named, lock=True):
-        entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+        entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         if _is_whole(entry) and row.started_at is not None and entry.shard.source != plan.source:
             raise TargetIsReplaced(str(entry.target), row.lock_id, entry.routed)
 
@@ -365,7 +365,7 @@ def _finish(db: TaskWriter, lock: str, outcome: str, error: str | None) -> None:
 
 
 def _lock(row: AnyRow, exempted: frozenset[Shard] = frozenset()) -> DdlLock:
-    entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+    entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
     return DdlLock(
         id=row.lock_id,
         target=target_of(row),

@@ -19,10 +19,10 @@ from typing import Any
 from sqlalchemy import exists, func, or_, select
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.commandrecords import record_command
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
     are_same,
@@ -255,7 +255,7 @@ class Reloads(Records):
             if not goes_on:
                 db.put(RELOAD, key, fresh)
             if order is not None:
-                record(db, NO_LOCK, order)
+                record_command(db, NO_LOCK, order)
         return goes_on
 
 
@@ -431,7 +431,7 @@ class SuspendedTargets(Records):
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
             if lifted and order is not None:
-                record(db, "", order)
+                record_command(db, "", order)
         return lifted
 
 

@@ -25,7 +25,7 @@ The meta tables hold the complete state of all tasks. They are in the schema `me
 - A digest refers to `structure.digest`, except where its comment says that it is a hash of a key."""
 
 
-def page() -> str:
+def meta_tables_page() -> str:
     """Return the page."""
     known = metadata.tables.values()
     overview = "\n".join(f"| [`{table.name}`](#{table.name}) | {table.comment} |" for table in known)
@@ -66,4 +66,4 @@ def _names(columns: Iterable[Column[Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(meta_tables_page())

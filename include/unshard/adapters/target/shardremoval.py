@@ -61,7 +61,7 @@ def delete_rows_of(
     writer: Writer, fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema, most: int | None = None
 ) -> int:
     """Delete the rows of a shard, at most `most` in one transaction; return their number."""
-    walk = _Walk(fence, schema, condition_of(fence, shard, rows, schema), most or bounds_of(writer).rows)
+    walk = _Walk(fence, schema, shard_condition(fence, shard, rows, schema), most or bounds_of(writer).rows)
     delete_next = _delete_range if walked_columns(schema) else _delete_some
 
     def once(connection: Connection) -> None:
@@ -74,7 +74,7 @@ def delete_rows_of(
     return walk.rows
 
 
-def condition_of(fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema) -> str:
+def shard_condition(fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema) -> str:
     """Return the condition that a row belongs to the shard; raises ShardRowsUnmarked if the target cannot tell."""
     columns = {column.name.lower(): column for column in schema.columns}
     parts = []

@@ -72,7 +72,7 @@ def mentions(statement: Statement) -> Mentions:
     return Mentions(plain, tuple(places), is_certain)
 
 
-def concerned(statement: Statement, tables: Collection[TableId]) -> frozenset[TableId]:
+def concerned_tables(statement: Statement, tables: Collection[TableId]) -> frozenset[TableId]:
     """Return the tables that an unreadable statement may concern: those that it names.
 
     If the text could not be split into tokens, also the tables whose name occurs anywhere in it. If the statement

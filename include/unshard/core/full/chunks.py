@@ -101,7 +101,7 @@ def next_bound(table: TableId, schema: TableSchema, lower: Key | None, rows: int
     )
 
 
-def ranges(bounds: Iterable[Key]) -> tuple[KeyRange, ...]:
+def ranges_between(bounds: Iterable[Key]) -> tuple[KeyRange, ...]:
     """Return the chunks between the bounds, without gaps; the first and the last one are open-ended."""
     ends = [None, *bounds, None]
     return tuple(map(KeyRange, ends, ends[1:]))

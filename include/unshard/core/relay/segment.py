@@ -187,7 +187,7 @@ class TransactionContent:
     statements: Sequence[str] = ()
 
 
-def difference(ours: TransactionContent, theirs: TransactionContent) -> tuple[str, str] | None:
+def content_difference(ours: TransactionContent, theirs: TransactionContent) -> tuple[str, str] | None:
     """Return the first difference as both sides show it; None if the contents are the same."""
     for table in sorted({*ours.rows, *theirs.rows}, key=str):
         one, other = ours.rows.get(table, ()), theirs.rows.get(table, ())

@@ -16,7 +16,7 @@ OF_TASK = "meta_schema = %s AND task = %s AND target_schema = %s"
 """A schema may be a copy of another one: rows with the name of that one do not count."""
 
 
-def create(schema: str) -> str:
+def create_copies(schema: str) -> str:
     """Return the CREATE TABLE of the copy in a target schema."""
     names = ("meta_schema", *KEY)
     columns = ", ".join(f"{name} VARCHAR(64) NOT NULL" for name in names)
@@ -44,13 +44,13 @@ def insert_fence(meta_schema: str) -> str:
     )
 
 
-def read(meta_schema: str, schema: str) -> str:
+def select_copies(meta_schema: str, schema: str) -> str:
     """Return the SELECT of a fence and both copies."""
     tables = f"{qualified(meta_schema, 'fence')} f LEFT JOIN {qualified(schema, NAME)} w ON {SAME}"
     return f"SELECT f.`window`, f.epoch, f.written, w.written FROM {tables} WHERE {PAIR}"  # noqa: S608
 
 
-def change(meta_schema: str, schema: str, sets: str = "", where: str = "") -> str:
+def update_copies(meta_schema: str, schema: str, sets: str = "", where: str = "") -> str:
     """Return the UPDATE of both copies, which changes nothing if they differ; `sets` and `where` are of the fence."""
     tables = f"{qualified(meta_schema, 'fence')} f JOIN {qualified(schema, NAME)} w"
     on, both = f"{SAME} AND w.written = f.written", f"{LATER.format('f')}, {LATER.format('w')}"
@@ -94,7 +94,7 @@ def of_others(schema: str) -> str:
     return f"SELECT 1 FROM {qualified(schema, NAME)} WHERE NOT ({OF_TASK}) LIMIT 1"  # noqa: S608
 
 
-def forget(schema: str) -> str:
+def delete_copies(schema: str) -> str:
     """Return the DELETE of a task's copies in a target schema: meta schema, task, schema."""
     return f"DELETE FROM {qualified(schema, NAME)} WHERE {OF_TASK}"  # noqa: S608
 

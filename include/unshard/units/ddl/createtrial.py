@@ -35,7 +35,7 @@ DEPRECATED = frozenset({1287, 1681})
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPart:
     """A part of a statement that the target refuses; `part` is None if it refuses the whole statement."""
 
     part: Part | None
@@ -47,7 +47,7 @@ class Refused:
 class Trial:
     """The result of creating a structure on the target: a table, or refused parts."""
 
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedPart, ...] = ()
     warnings: tuple[str, ...] = ()
     made: TableSchema | None = None
     is_clustered: bool = False
@@ -75,7 +75,7 @@ class TrialTables:
             self._known[text] = self._try_out(text)
         return self._known[text]
 
-    def supported(self, like: TableSchema) -> tuple[TableSchema, tuple[Refused, ...]]:
+    def supported(self, like: TableSchema) -> tuple[TableSchema, tuple[RefusedPart, ...]]:
         """Return the structure without the non-unique indexes that the target refuses, and these indexes."""
         gone = tuple(each for each in self.tried(like).refused if is_optional(each.part))
         parts = [each.part for each in gone if each.part]
@@ -90,17 +90,17 @@ class TrialTables:
             whole = self._refused(error, text)
         return Trial(tuple(find_refused(create_parts(text), self._refusal, whole)))
 
-    def _refusal(self, text: str) -> Refused | None:
+    def _refusal(self, text: str) -> RefusedPart | None:
         try:
             with self._created(text):
                 return None
         except StatementRefused as error:
             return self._refused(error, text)
 
-    def _refused(self, error: StatementRefused, text: str) -> Refused:
+    def _refused(self, error: StatementRefused, text: str) -> RefusedPart:
         """Return the server message on one line: TiDB quotes the rest of the statement after a syntax error."""
         message = one_line(self._names(text).message(error.server_message))
-        return Refused(
+        return RefusedPart(
             None, error.errno, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
         )
 
@@ -157,13 +157,13 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
             serverstate.release_lock(connection, name)
 
 
-Ask = Callable[[str], Refused | None]
+Ask = Callable[[str], RefusedPart | None]
 
 
-def find_refused(parts: CreateParts, ask: Ask, whole: Refused) -> Iterator[Refused]:
+def find_refused(parts: CreateParts, ask: Ask, whole: RefusedPart) -> Iterator[RefusedPart]:
     """Yield the parts that a server refuses; if it refuses the remaining parts only together, yield those too."""
     plain = CreateParts(parts.head, (), (), ())
-    found: list[Refused] = []
+    found: list[RefusedPart] = []
 
     def refuse(group: Sequence[Part], build: Callable[[tuple[Part, ...]], CreateParts]) -> None:
         found.extend(_culprits(tuple(group), lambda some: ask(build(some).text)))
@@ -191,14 +191,16 @@ def find_refused(parts: CreateParts, ask: Ask, whole: Refused) -> Iterator[Refus
     yield from _rest(parts, found, lost, ask, whole)
 
 
-def _base(columns: Sequence[Part], found: Sequence[Refused]) -> tuple[Part, ...]:
+def _base(columns: Sequence[Part], found: Sequence[RefusedPart]) -> tuple[Part, ...]:
     """Return the columns that are not generated; refused ones become columns that every server can have."""
     refused = {each.part for each in found}
     plain = [part for part in columns if not part.is_generated]
     return tuple(replace(part, text=part.placeholder if part in refused else part.bare) for part in plain)
 
 
-def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask, whole: Refused) -> Iterator[Refused]:
+def _rest(
+    parts: CreateParts, found: Sequence[RefusedPart], lost: set[str], ask: Ask, whole: RefusedPart
+) -> Iterator[RefusedPart]:
     """Yield what is still refused without the parts that are known to be refused."""
     gone = {each.part for each in found if each.part}
     gone |= {key for key in parts.keys if key.columns & lost}
@@ -214,7 +216,7 @@ def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask
         yield whole
 
 
-def _culprits(group: tuple[Part, ...], ask: Callable[[tuple[Part, ...]], Refused | None]) -> list[Refused]:
+def _culprits(group: tuple[Part, ...], ask: Callable[[tuple[Part, ...]], RefusedPart | None]) -> list[RefusedPart]:
     """Return the refused parts, by halving the group; parts that are refused only together are not named."""
     refused = ask(group) if group else None
     if refused is None:

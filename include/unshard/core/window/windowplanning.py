@@ -98,7 +98,7 @@ from unshard.core.window.shardchanges import (
     apply_effect,
     coordinate,
     enter_alone,
-    join,
+    join_group,
     weight_of,
 )
 from unshard.errors import UnshardError
@@ -475,7 +475,7 @@ def _show(source: str, walk: Walk, online_table: OnlineTable, segment: Segment, 
         Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create
     )
     if online_table.structure:
-        return join(walk, Joins(online_table.table, online_table.structure), site)
+        return join_group(walk, Joins(online_table.table, online_table.structure), site)
     mismatched = MismatchedNewShard(
         str(site.shard), str(target), online_table.create.text, "its structure is not known"
     )
