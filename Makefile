@@ -86,7 +86,7 @@ bench: setup ## measure against peers and write docs/figures.md: about an hour
 	@$(BENCH) a b c d e $(LARGE) --durable
 
 docs: $(READY) ## rewrite the generated pages of docs/
-	@$(PYTHON) -m unshard.config.reference docs/config.md
+	@$(PYTHON) -m unshard.config.configpage docs/config.md
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
 	@$(PYTHON) -m tests.suite.rare
 

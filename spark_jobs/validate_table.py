@@ -13,7 +13,7 @@ from typing import Any
 
 from unshard.adapters.spark import map_items, session
 from unshard.config import environment_connections, load_task
-from unshard.config.allowed import spark_connection
+from unshard.config.allowed import allowed_spark_connection
 from unshard.core.model import TableId
 from unshard.units.validate.validate import (
     ChunkResult,
@@ -33,7 +33,7 @@ from unshard.units.work import Work, open_work
 DEFAULTS = Settings()
 
 
-def run(
+def run_validation(
     spark: Any, work: Work, parallelism: int, tables: Sequence[TableId] = (), settings: Settings = DEFAULTS
 ) -> tuple[TableResult, ...]:
     """Validate in a live session, `parallelism` ranges at a time."""
@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     task = load_task(Path(options.task))
     tables = [TableId(*name.split(".", 1)) for name in options.table]
-    address = spark_connection(task.options.bulk_connection)
+    address = allowed_spark_connection(task.options.bulk_connection)
     with session(address, environment_connections) as spark, open_work(task) as work:
-        verdicts = run(spark, work, options.parallelism, tables)
+        verdicts = run_validation(spark, work, options.parallelism, tables)
     for verdict in verdicts:
         result = f"{'equal' if verdict.equal else 'DIFFERS'}, {verdict.rows_target} rows"
         result = f"NO VERDICT, {verdict.error}" if verdict.error else result

@@ -10,7 +10,7 @@ import pyarrow as pa
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
-from unshard.binlog.rawrows import RowSpan, decode, extract
+from unshard.binlog.rawrows import RowSpan, decode_extract, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
 from unshard.core.relay.segment import Link, Links, Segment
 
@@ -91,7 +91,7 @@ def changes(data: bytes, table: str, schema: TableSchema, **options: int) -> lis
             ranged = memoryview(stored)[part.start : part.end]
             span = RowSpan(options.get("start", -1))
             pieces = extract(ranged, checksum, TableId(*table.split(".")), span, origin)
-            assert [row for batch in decode(pieces, schema, "s1") for row in _rows(batch)] == rows
+            assert [row for batch in decode_extract(pieces, schema, "s1") for row in _rows(batch)] == rows
             found += rows
     return found
 

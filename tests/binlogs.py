@@ -12,7 +12,7 @@ from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import HEADER, MAGIC, read_frame
-from unshard.binlog.rawrows import RowSpan, decode, extract
+from unshard.binlog.rawrows import RowSpan, decode_extract, extract
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import Segment, chain
 from unshard.units.relay.pull import pull
@@ -71,9 +71,11 @@ def changes(
             for table, schema in wanted.items():
                 pieces = extract(data.data, data.checksum, table, RowSpan((starts or {}).get(table, -1)), data.origin)
                 held = [
-                    (op, tuple(values)) for batch in decode(pieces, schema, SOURCE) for op, _, *values in _tuples(batch)
+                    (op, tuple(values))
+                    for batch in decode_extract(pieces, schema, SOURCE)
+                    for op, _, *values in _tuples(batch)
                 ]
-                assert held == [row[2:] for row in rows if row[1] == table], "held raw it would be other rows"
+                assert held == [row[2:] for row in rows if row[1] == table], "held as events it would be other rows"
     return found
 
 

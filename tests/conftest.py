@@ -72,7 +72,7 @@ def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def _running(folder: Path, *options: str, server_id: int | None = None) -> Iterator[servers.MariaDb]:
     """Run a server, and remove its data afterwards, which takes 100 MB; its log stays."""
-    with servers.running(folder, *options, server_id=server_id) as server:
+    with servers.running_server(folder, *options, server_id=server_id) as server:
         yield server
     shutil.rmtree(folder / "data")
 

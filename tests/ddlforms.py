@@ -35,7 +35,7 @@ from unshard.adapters.structures import read_schemas, read_sequences
 from unshard.config import load_task
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.parsed import DdlKind
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError
@@ -305,7 +305,7 @@ class Run:
 
     def _is_gone(self, form: Form) -> bool:
         try:
-            ddl = read(form.statement, 0, form.schema)
+            ddl = read_ddl(form.statement, 0, form.schema)
         except DdlUnreadable:
             return False
         return ddl.kind in GONE
@@ -373,10 +373,10 @@ def main() -> None:
     """Run all forms and write the page."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        sources = {"mariadb": stack.enter_context(servers.running(folder / "source", server_id=101))}
+        sources = {"mariadb": stack.enter_context(servers.running_server(folder / "source", server_id=101))}
         if versions.MYSQL.is_there:
             sources["mysql"] = stack.enter_context(versions.MYSQL.running(folder / "mysql"))
-        with servers.running(folder / "target") as target:
+        with servers.running_server(folder / "target") as target:
             on_maria = play(folder, sources, target, forms())
         with servers.running_tidb(folder / "tidb") as target:
             on_tidb = play(folder, sources, target, forms())

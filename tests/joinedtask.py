@@ -11,9 +11,9 @@ from unshard.adapters.structures import read_schema
 from unshard.config import ShardMode
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.decision import steps_to_join
-from unshard.core.join.difference import Target, target_of
+from unshard.core.join.difference import Target, target_with_ids
 from unshard.core.join.joined import JoinedTarget
-from unshard.core.join.tables import features
+from unshard.core.join.jointables import features
 from unshard.core.model import TableId
 from unshard.units.ddl.execute import OnTarget
 from unshard_demo.servers import MariaDb
@@ -39,7 +39,7 @@ class JoinedTask(LiveTask):
             present = read_schema(connection, target)
         asked = {each for member in found.group.members.values() for each in features(member.structure.create_sql)}
         lacks = OnTarget(self.work().target, self.meta_schema).lacks(frozenset(asked))
-        return found, target_of(present, found.names, lacks)
+        return found, target_with_ids(present, found.names, lacks)
 
     # --- assertions
 

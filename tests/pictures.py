@@ -15,7 +15,7 @@ from unshard.config import resolve
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
 from unshard_demo import shop
-from unshard_demo.stage import TASK, DemoStage, StageOptions, running
+from unshard_demo.stage import TASK, DemoStage, StageOptions, running_stage
 from unshard_demo.story import DDL, FULL, SYNC
 
 IMAGES = Path(__file__).parents[1] / "docs/images"
@@ -141,7 +141,7 @@ def writing(stage: DemoStage) -> Iterator[list[shop.ShopWriter]]:
 
 def main() -> None:
     """Make all pictures."""
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "demo", StageOptions()) as stage:
+    with tempfile.TemporaryDirectory() as folder, running_stage(Path(folder) / "demo", StageOptions()) as stage:
         task = stage.task
         meta = Meta(resolve(task.target, stage.connection), task.meta_schema, task.name)
         with closing(meta), writing(stage) as writers, browsing(Path(folder)) as browser:

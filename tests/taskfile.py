@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from tests.localspark import LocalSpark
-from unshard.adapters.meta.tables import metadata, migration
+from unshard.adapters.meta.tables import meta_version, metadata
 from unshard.cli import main
 from unshard.config import Task, load_task
 from unshard.units.checks.precheck import precheck
-from unshard.units.task.run import Outcome, run
+from unshard.units.task.run import RunOutcome, run
 from unshard.units.task.status import begun
 from unshard.units.validate.validate import Settings as Comparison
 from unshard.units.validate.validate import TableResult, validate
@@ -84,11 +84,11 @@ def using_meta(target: MariaDb) -> Iterator[None]:
 
 
 def _empty_meta(target: MariaDb) -> None:
-    """Delete all rows; the schema itself if it is not as `migrate` makes it."""
+    """Delete all rows; the schema itself if it is not as `create_tables` makes it."""
     of_meta = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{META}'"
     there = {str(name) for (name,) in target.run(of_meta)}
     if there == set(metadata.tables):
-        target.run(f"USE {META}", *(f"DELETE FROM `{name}`" for name in there - {migration.name}))
+        target.run(f"USE {META}", *(f"DELETE FROM `{name}`" for name in there - {meta_version.name}))
     else:
         target.run(f"DROP DATABASE IF EXISTS {META}")
 
@@ -160,12 +160,12 @@ class TaskFile:
         with open_work(self.load()) as work:
             yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark, limits=self.limits)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Load what is not loaded yet, then catch up."""
         with self.work() as work:
             return run(work)
 
-    def go(self) -> Outcome:
+    def go(self) -> RunOutcome:
         """Run, and see that nothing went wrong."""
         outcome = self.run()
         assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]

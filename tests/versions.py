@@ -69,7 +69,7 @@ class Version:
         usual = OF_MYSQL if self.is_mysql else servers.OPTIONS
         binlog = (*SOURCE_OPTIONS, f"--server-id={self.server_id}")
         account = [f"--init-file={folder / 'account.sql'}"] if self.is_mysql else []
-        server = servers.launch(folder, [*self._program(), *usual, *binlog, *account], options)
+        server = servers.launch_server(folder, [*self._program(), *usual, *binlog, *account], options)
         try:
             yield server
         finally:

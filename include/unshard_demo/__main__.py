@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "up":
             return up(folder, options)
-        with stage.running(folder, _stage_options(options)) as demo:
+        with stage.running_stage(folder, _stage_options(options)) as demo:
             say(how_to_watch(demo))
             print(story.summary(story.perform(demo, options.changes, options.rows)))
         say(f"  all programs are stopped; logs are in {folder}\n  `make demo-up` leaves everything running")

@@ -188,7 +188,7 @@ class Airflow:
             return False
 
 
-def start(
+def start_airflow(
     folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
 ) -> Airflow:
     """Start Airflow for the task files in `tasks`; return when all components are healthy.
@@ -196,7 +196,7 @@ def start(
     `connections` are Airflow connections by id; `settings` are further environment variables.
     """
     port, password = free_port(), secrets.token_urlsafe(12)
-    env = prepare(folder, tasks, connections, {**_addresses(port), **(settings or {})})
+    env = prepare_airflow(folder, tasks, connections, {**_addresses(port), **(settings or {})})
     _write_private(folder / "passwords.json", json.dumps(dict.fromkeys(ROLES, password)))
     programs: list[Program] = []
     try:
@@ -206,12 +206,12 @@ def start(
         airflow.await_true(airflow._is_healthy, START_SECONDS, "Airflow is healthy")
     except BaseException:
         for program in reversed(programs):
-            processes.stop(program, 5)
+            processes.stop_program(program, 5)
         raise
     return airflow
 
 
-def prepare(
+def prepare_airflow(
     folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Create the home of an Airflow with its metadata database; return the environment for its processes."""
@@ -243,7 +243,7 @@ def running_airflow(
     folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Airflow]:
     """Run Airflow for the block."""
-    airflow = start(folder, tasks, connections, settings)
+    airflow = start_airflow(folder, tasks, connections, settings)
     try:
         yield airflow
     finally:
@@ -257,7 +257,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _start(name: str, env: Mapping[str, str], folder: Path) -> Program:
-    return processes.start(name, _airflow(*COMPONENTS[name]), env, folder / f"{name}.log", folder)
+    return processes.start_program(name, _airflow(*COMPONENTS[name]), env, folder / f"{name}.log", folder)
 
 
 def _airflow(*arguments: str) -> list[str]:

@@ -60,7 +60,9 @@ STARTED: list[Program] = []
 """The programs that this process has started."""
 
 
-def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, folder: Path | None = None) -> Program:
+def start_program(
+    name: str, command: Sequence[str], env: Mapping[str, str], log: Path, folder: Path | None = None
+) -> Program:
     """Start a program with its output in `log` and an empty standard input."""
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -84,7 +86,7 @@ def leave_running() -> None:
     _guard.tell(LEAVE)
 
 
-def stop(program: Program, seconds: float = 15.0) -> None:
+def stop_program(program: Program, seconds: float = 15.0) -> None:
     """Ask the program to end, then kill the rest of its session."""
     _signal([-program.pid] if program.members() else [], signal.SIGTERM)
     deadline = time.monotonic() + seconds
@@ -96,9 +98,9 @@ def stop(program: Program, seconds: float = 15.0) -> None:
 def stop_all(programs: Sequence[Program], seconds: float = 15.0) -> None:
     """Stop the last program, which uses the others, then the others side by side."""
     *others, last = programs
-    stop(last, seconds)
+    stop_program(last, seconds)
     with ThreadPoolExecutor(max(1, len(others))) as pool:
-        list(pool.map(stop, others, [min(seconds, OTHERS_SECONDS)] * len(others)))
+        list(pool.map(stop_program, others, [min(seconds, OTHERS_SECONDS)] * len(others)))
 
 
 def kill(program: Program) -> None:

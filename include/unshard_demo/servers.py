@@ -87,7 +87,7 @@ class MariaDb:
             return list(cursor.fetchall())
 
     def stop(self) -> None:
-        processes.stop(self.program, STOP_SECONDS)
+        processes.stop_program(self.program, STOP_SECONDS)
 
     def kill(self) -> None:
         """Kill the server, like a power failure."""
@@ -107,7 +107,7 @@ def free_port() -> int:
             return port
 
 
-def start(
+def start_server(
     folder: Path, *options: str, server_id: int | None = None, port: int | None = None, password: str = "unshard"
 ) -> MariaDb:
     """Start a server in `folder`, which is created on first use; with a `server_id` it is a source."""
@@ -115,10 +115,10 @@ def start(
     if not data.is_dir():
         _create(data, folder.parent / "template", password)
     binlog = (*SOURCE_OPTIONS, f"--server-id={server_id}") if server_id else ()
-    return launch(folder, ["mariadbd", "--no-defaults", *OPTIONS, *binlog], options, port, password)
+    return launch_server(folder, ["mariadbd", "--no-defaults", *OPTIONS, *binlog], options, port, password)
 
 
-def launch(
+def launch_server(
     folder: Path,
     program: Sequence[str],
     options: Sequence[str] = (),
@@ -140,16 +140,18 @@ def launch(
         *options,
     ]
     # A fixed time zone, because `unshard check` compares the machine's clock with the task's.
-    started = processes.start(f"server in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
+    started = processes.start_program(
+        f"server in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log"
+    )
     server = MariaDb(folder, port, started, password)
     processes.await_true(lambda: _answers(server), START_SECONDS, [started], "the server answers")
     return server
 
 
 @contextlib.contextmanager
-def running(folder: Path, *options: str, server_id: int | None = None) -> Iterator[MariaDb]:
+def running_server(folder: Path, *options: str, server_id: int | None = None) -> Iterator[MariaDb]:
     """Start a server and stop it at the end of the block."""
-    server = start(folder, *options, server_id=server_id)
+    server = start_server(folder, *options, server_id=server_id)
     try:
         yield server
     finally:
@@ -230,7 +232,7 @@ def start_tidb(folder: Path, *, port: int | None = None, password: str = "unshar
         str(port),
         f"--socket={folder / 'm.sock'}",
     ]
-    started = processes.start(f"TiDB in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
+    started = processes.start_program(f"TiDB in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
     server = MariaDb(folder, port, started, password)
     processes.await_true(lambda: _tidb_answers(server), START_SECONDS, [started], "TiDB answers")
     return server

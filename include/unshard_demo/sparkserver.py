@@ -40,12 +40,12 @@ class SparkConnect:
         return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port}
 
     def stop(self) -> None:
-        processes.stop(self.program)
+        processes.stop_program(self.program)
 
 
-def start(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
+def start_spark(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
     """Start a Connect server whose files are below `folder`; return when it accepts connections."""
-    server = launch(folder, master, memory, port)
+    server = launch_spark(folder, master, memory, port)
     try:
         await_answer(server)
     except BaseException:
@@ -54,11 +54,11 @@ def start(folder: Path, master: str = "local[2]", memory: str = "1g", port: int 
     return server
 
 
-def launch(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
+def launch_spark(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
     """Start a Connect server whose files are below `folder`, without waiting for it."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
-    program = processes.start(
+    program = processes.start_program(
         "spark-connect",
         _command(folder, port, master, memory),
         _environment(folder),
@@ -78,7 +78,7 @@ def await_answer(server: SparkConnect) -> None:
 @contextlib.contextmanager
 def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> Iterator[SparkConnect]:
     """Run a Connect server for the block; 0 is a free port."""
-    server = start(folder, master, memory, port)
+    server = start_spark(folder, master, memory, port)
     try:
         yield server
     finally:
@@ -88,17 +88,17 @@ def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g", po
 def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
     settings = {
         **REMEMBERED,
-        **unix_sockets(scratch(folder), Path(tempfile.gettempdir())),
+        **unix_sockets(spark_folder(folder), Path(tempfile.gettempdir())),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={folder} -Djava.io.tmpdir={scratch(folder)}",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={folder} -Djava.io.tmpdir={spark_folder(folder)}",
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(scratch(folder)),
+        "spark.local.dir": str(spark_folder(folder)),
     }
     options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     return [
@@ -134,7 +134,7 @@ def _environment(folder: Path) -> dict[str, str]:
     )
 
 
-def scratch(folder: Path) -> Path:
+def spark_folder(folder: Path) -> Path:
     """Create and return the folder of temporary files."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ class SparkCluster:
     def stop(self) -> None:
         """Stop the workers with their executors, then the master."""
         for program in (*self.workers, self.master):
-            processes.stop(program)
+            processes.stop_program(program)
 
 
 @contextlib.contextmanager
@@ -220,11 +220,11 @@ def _daemon(folder: Path, name: str, kind: str, *options: str) -> processes.Prog
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON} -Djava.io.tmpdir={scratch(folder)}",
-        "SPARK_LOCAL_DIRS": str(scratch(folder)),
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON} -Djava.io.tmpdir={spark_folder(folder)}",
+        "SPARK_LOCAL_DIRS": str(spark_folder(folder)),
         "PYSPARK_PYTHON": sys.executable,
     }
-    return processes.start(name, command, environment, folder / f"{name}.log", folder)
+    return processes.start_program(name, command, environment, folder / f"{name}.log", folder)
 
 
 def _registered(cluster: SparkCluster) -> int:

@@ -23,7 +23,7 @@ from unshard_demo.servers import MariaDb
 
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
-TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": servers.start_tidb}
+TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start_server, "tidb": servers.start_tidb}
 """How to start the target server, by product."""
 MODES = tuple(mode.value for mode in ShardMode if mode)
 """The values of `shard-mode`."""
@@ -101,7 +101,7 @@ def down(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def running(folder: Path, options: StageOptions) -> Iterator[DemoStage]:
+def running_stage(folder: Path, options: StageOptions) -> Iterator[DemoStage]:
     """Set up the stage for the block and take it down afterwards."""
     try:
         yield set_up(folder, options)
@@ -109,7 +109,7 @@ def running(folder: Path, options: StageOptions) -> Iterator[DemoStage]:
         down(folder)
 
 
-def note(folder: Path, program: Program) -> None:
+def note_program(folder: Path, program: Program) -> None:
     """Record a running program."""
     with (folder / PROGRAMS).open("a") as record:
         record.write(json.dumps(asdict(program)) + "\n")
@@ -119,21 +119,21 @@ def _start(folder: Path, options: StageOptions) -> DemoStage:
     password = secrets.token_urlsafe(12)
     sources: dict[str, MariaDb] = {}
     for number, name in enumerate(shop.SOURCES, 1):
-        sources[name] = servers.start(folder / "servers" / name, server_id=number, password=password)
-        note(folder, sources[name].program)
+        sources[name] = servers.start_server(folder / "servers" / name, server_id=number, password=password)
+        note_program(folder, sources[name].program)
     target = TARGETS[options.target](folder / "servers" / "target", password=password)
-    note(folder, target.program)
+    note_program(folder, target.program)
     with ThreadPoolExecutor(2) as pool:
         filled = pool.submit(shop.create_shards, sources, options.rows_per_shard)
-        connect = sparkserver.start(folder / "spark")
-        note(folder, connect.program)
+        connect = sparkserver.start_spark(folder / "spark")
+        note_program(folder, connect.program)
         filled.result()
     connections = {name.replace("-", "_"): connection_of(server) for name, server in sources.items()}
     connections |= {"warehouse": connection_of(target), "spark_windows": connect.connection}
     write_tasks(folder, options.mode)
-    running = airflow.start(folder / "airflow", folder / "tasks", connections)
+    running = airflow.start_airflow(folder / "airflow", folder / "tasks", connections)
     for program in running.programs:
-        note(folder, program)
+        note_program(folder, program)
     return DemoStage(folder, sources, target, running, connections)
 
 

@@ -505,7 +505,7 @@ def perform(stage: DemoStage, changes_per_second: float, rows: int) -> Figures:
         writer.rows = rows
     task = stage.task
     meta = Meta(resolve(task.target, stage.connection), task.meta_schema, task.name)
-    meta.migrate()
+    meta.create_tables()
     with contextlib.closing(meta):
         return Story(stage, writers, meta).run()
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from unshard.config import Task, is_spark_master
-from unshard.config.allowed import spark_connection
+from unshard.config.allowed import allowed_spark_connection
 from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
-from unshard_airflow.operators import UnitOperator, is_past, opened
+from unshard_airflow.operators import UnitOperator, is_past, opened_task
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,7 +51,7 @@ class BulkOperator(UnitOperator):
     def execute(self, context: "Context") -> Any:
         from unshard.core.task.state import Phase
 
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
             with self._told(work):
@@ -146,7 +146,7 @@ def is_submitted(connection: str) -> bool:
     """Whether bulk work uses spark-submit; the address must be one that task files may name."""
     from unshard.adapters.spark import address
 
-    return not address(spark_connection(connection), airflow_connections).startswith("sc://")
+    return not address(allowed_spark_connection(connection), airflow_connections).startswith("sc://")
 
 
 def settings(connection: str) -> dict[str, str]:

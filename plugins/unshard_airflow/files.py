@@ -13,7 +13,7 @@ from pathlib import Path
 from airflow.sdk import DAG, get_parsing_context
 
 from unshard.config import load_task
-from unshard.config.model import DIGEST
+from unshard.config.task import DIGEST
 from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError

@@ -26,9 +26,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from unshard.config import has_changed
 from unshard.core.masking import refusal
 from unshard.core.shown import as_json
-from unshard_airflow.differences import DIFFERENCES, raise_transient
+from unshard_airflow.differencetasks import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened
+from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.core.window.suspension import SuspendedTarget
-    from unshard.units.task.live import Locks, Tally
+    from unshard.units.task.live import Locks, RunTally
     from unshard.units.task.run import Note
     from unshard.units.work import Work
 
@@ -78,7 +78,7 @@ class Follow(WindowOperator):
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.core.task.state import Phase
         from unshard.errors.meta import FencedOut
-        from unshard.units.task.live import End, Ends, Tally, follow
+        from unshard.units.task.live import End, Ends, RunTally, follow
         from unshard.units.task.run import goals
 
         work.meta.pauses.refuse()
@@ -88,7 +88,7 @@ class Follow(WindowOperator):
             phase = known.get(self.sources[0], Phase.NEW)
             dag = f"unshard_full__{work.task.plain_name}"
             raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
-        tally = Tally(work.limits.pause_seconds)
+        tally = RunTally(work.limits.pause_seconds)
         run = _Run(self, work, context, tally)
         options = work.task.options
         if self.is_continuous:
@@ -124,7 +124,7 @@ class Follow(WindowOperator):
 class _Run:
     """The results of a live run, and whether Airflow has something to do."""
 
-    def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "Tally") -> None:
+    def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "RunTally") -> None:
         self._operator, self._work, self._context, self._tally = operator, work, context, tally
         self._told = 0.0
         self._told_state: object = ()
@@ -299,7 +299,7 @@ class StartLock(TaskOperator):
     def _is_executable(self) -> bool:
         from unshard.units.ddl import coordinate
 
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             return coordinate.facts_of(work.meta, self.lock).is_executable
 
 

@@ -25,13 +25,13 @@ from airflow.sdk import (
 
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
-from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
+from unshard_airflow.differencetasks import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
-from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
+from unshard_airflow.locktasks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
-from unshard_airflow.replace import Replace
+from unshard_airflow.replace import ReplaceDdl
 from unshard_airflow.watch import BinlogTrigger
 
 NO_PARAMS: Mapping[str, Any] = {}
@@ -95,7 +95,7 @@ Task file: `{path}`
 def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     """Build the DAGs of a task, or only the wanted one; a task that only loads has no windows and no locks."""
     kinds = {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag} if task.task_mode.syncs else {FULL: full_dag}
-    if joins(task):
+    if follows_join(task):
         kinds[JOIN] = join_dag
     return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
 
@@ -127,13 +127,13 @@ def sync_dag(task: Task) -> DAG:
     """Build `follow` once per group of sources, then `report` and what follows from it."""
     common = {"task_file": str(task.path)}
     with _dag(SYNC, task, SYNC_DOC, schedule=_schedule(task)) as dag:
-        groups = groups_of(task)
+        groups = sources_by_process(task)
         windows = Follow.partial(
             task_id="follow",
             map_index_template="{{ task.source }}",
             is_continuous=_is_continuous(task),
             dag_of_locks=DDL + task.plain_name,
-            dag_of_differences=JOIN + task.plain_name if joins(task) else "",
+            dag_of_differences=JOIN + task.plain_name if follows_join(task) else "",
             **common,
         ).expand(sources=groups)
         report = Report(task_id="report", groups=groups, trigger_rule=TriggerRule.ALL_DONE, **common)
@@ -141,7 +141,7 @@ def sync_dag(task: Task) -> DAG:
         StartLock.partial(
             task_id="start_lock", dag_of_locks=DDL + task.plain_name, map_index_template="{{ task.lock }}", **common
         ).expand(lock=report.output)
-        if joins(task):
+        if follows_join(task):
             found = ListDifferences(task_id="differences")
             report >> [found, TargetsFollow(task_id="targets_follow", retries=0)]
             StartDifference.partial(
@@ -166,7 +166,7 @@ def ddl_dag(task: Task) -> DAG:
             task_id="execute_ddl", outlets=[work_asset(task)], map_index_template="{{ task.member.source }}", **common
         )
         unlock = Unlock(task_id="unlock", task_display_name=UNLOCK, execution_timeout=UNLOCK_TIMEOUT, **common)
-        replace = Replace(task_id="replace", task_display_name=REPLACE, retries=WAIT_RETRIES, **common)
+        replace = ReplaceDdl(task_id="replace", task_display_name=REPLACE, retries=WAIT_RETRIES, **common)
         [unlock, replace] >> wait
         execute.expand(member=wait.output)
     return dag
@@ -181,7 +181,7 @@ def join_dag(task: Task) -> DAG:
     return dag
 
 
-def joins(task: Task) -> bool:
+def follows_join(task: Task) -> bool:
     """Whether the targets of a task follow the join of their shards."""
     return task.task_mode.syncs and task.shard_mode is ShardMode.OPTIMISTIC
 
@@ -191,7 +191,7 @@ def work_asset(task: Task) -> Asset:
     return Asset(name=f"unshard_work__{task.plain_name}", uri=f"unshard://{task.plain_name}/work")
 
 
-def groups_of(task: Task) -> list[list[str]]:
+def sources_by_process(task: Task) -> list[list[str]]:
     """Return the sources of each process: neighbours, so that the number of processes stays small."""
     size = task.options.sources_per_worker or -(-len(task.sources) // MOST_WORKERS)
     return [list(task.sources[start : start + size]) for start in range(0, len(task.sources), size)]

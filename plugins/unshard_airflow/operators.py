@@ -34,7 +34,7 @@ NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase 
 
 
 @contextlib.contextmanager
-def opened(task_file: str) -> "Iterator[Work]":
+def opened_task(task_file: str) -> "Iterator[Work]":
     """Open the task with Airflow's connections; errors end or retry the task instance."""
     from unshard.units.checks.backups import refuse_older
     from unshard.units.work import open_work
@@ -80,7 +80,7 @@ class UnitOperator(TaskOperator):
         self.source = source
 
     def execute(self, context: "Context") -> Any:
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             return as_json(self.unit(work, context))
 
     def unit(self, work: "Work", context: "Context") -> Any:
@@ -93,18 +93,18 @@ class Precheck(UnitOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.checks.items import summaries
-        from unshard.units.checks.precheck import keep, precheck, raise_if_failed
-        from unshard.units.task.status import begun, refuse_paused
+        from unshard.units.checks.precheck import precheck, raise_if_failed, store_items
+        from unshard.units.task.status import begun, refuse_paused_task
 
         with failures_told():
             task = _starting(load_task(Path(self.task_file)), context)
             for warning in task.brief_warnings:
                 self.log.warning("%s", warning)
-            refuse_paused(task, airflow_connections)
+            refuse_paused_task(task, airflow_connections)
             items = precheck(task, airflow_connections, begun(task, airflow_connections))
             for item in summaries(items):
                 self.log.log(LEVELS.get(item.severity, logging.INFO), "%s", item)
-            keep(task, airflow_connections, items, make_meta=True)
+            store_items(task, airflow_connections, items, make_meta=True)
             raise_if_failed(items)
         return {"items": len(items), "warnings": [as_json(item) for item in items if item.severity != "ok"]}
 

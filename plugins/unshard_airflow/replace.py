@@ -27,8 +27,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json
 from unshard.errors import UnshardError
-from unshard_airflow.locks import RESOLVED, lock_of, was_cleared
-from unshard_airflow.operators import opened
+from unshard_airflow.locktasks import RESOLVED, lock_of, was_cleared
+from unshard_airflow.operators import opened_task
 from unshard_airflow.outcome import advised, remedies, situation
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ ASKED_AGAIN = (
 )
 
 
-class Replace(HITLOperator):
+class ReplaceDdl(HITLOperator):
     """Asks for the statements to execute instead, or for none, and issues that command."""
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class Replace(HITLOperator):
         self.seen: LockView | None = None
 
     def execute(self, context: "Context") -> Any:
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             lock, scene = self._look(work, context)
             found = scene.facts(lock)
             if not found.is_open:
@@ -93,7 +93,7 @@ class Replace(HITLOperator):
             self._ask(context, view, datetime.now(UTC) + (max(patience, TIME_TO_ANSWER) if asked_for else patience))
 
     def execute_complete(self, context: "Context", event: dict[str, Any], until: str = "") -> Any:
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             lock, scene = self._look(work, context)
             view = self._shown(lock, scene)
             if not view.is_open:

@@ -184,7 +184,7 @@ class DifferenceTrigger(TaskTrigger):
 
         def is_over() -> bool:
             found = open_differences(work.task, work.meta, airflow_connections)
-            if shown(found, self.difference) != self.seen:
+            if shown_difference(found, self.difference) != self.seen:
                 return True
             is_late = time.monotonic() - self._began > DUE_SECONDS
             return is_late and work.meta.pauses.get() is None and is_due(work)
@@ -192,7 +192,7 @@ class DifferenceTrigger(TaskTrigger):
         return is_over
 
 
-def shown(found: "Sequence[DifferenceView]", difference: str) -> str:
+def shown_difference(found: "Sequence[DifferenceView]", difference: str) -> str:
     """Return what tells a change of a difference; empty if it is settled."""
     view = next((each for each in found if each.id == difference), None)
     if view is None:

@@ -287,10 +287,10 @@ def await_true(
 def merging(folder: Path, sources: int, shards: int, rows: int, options: Sequence[str]) -> Iterator[LiveMerge]:
     """Run the servers of a case, with so many sources, shards in all and rows in all; `options` are the target's."""
     with contextlib.ExitStack() as stack:
-        target = stack.enter_context(servers.running(folder / "servers" / "target", *options))
+        target = stack.enter_context(servers.running_server(folder / "servers" / "target", *options))
 
         def start(number: int) -> MariaDb:
-            server = servers.start(folder / "servers" / f"s{number}", *SMALL, server_id=number)
+            server = servers.start_server(folder / "servers" / f"s{number}", *SMALL, server_id=number)
             stack.callback(server.kill)  # its data is not needed any more
             return server
 

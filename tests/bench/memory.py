@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.livetask import LiveTask, living
-from unshard.adapters.spark import open_session
+from unshard.adapters.spark import open_spark_session
 from unshard.units.relay import pull
 from unshard_demo import servers, sparkserver
 from unshard_demo.processes import Program
@@ -133,8 +133,8 @@ def main() -> None:
         (folder / "task").mkdir()
         numbers = {("s1", "t"): (1, 2)}
         with (
-            servers.running(folder / "servers" / "s1", server_id=1) as source,
-            servers.running(folder / "servers" / "target") as target,
+            servers.running_server(folder / "servers" / "s1", server_id=1) as source,
+            servers.running_server(folder / "servers" / "target") as target,
             sparkserver.running_spark(folder / "spark", memory=HEAP) as connect,
             living(
                 "memory",
@@ -146,7 +146,7 @@ def main() -> None:
                 window_bytes=WINDOW_BYTES,
             ) as task,
         ):
-            session = open_session(connect.url)
+            session = open_spark_session(connect.url)
             task._work = dataclasses.replace(task.work(), spark=lambda: session)
             fill = "INSERT INTO t_{0} SELECT seq * 2 + {0}, seq, MD5(seq), NOW(3) FROM mysql.seq_1_to_{1}"
             large(task, connect.program, "inserts", *(fill.format(n, CHANGES // 2) for n in (1, 2)))

@@ -32,7 +32,7 @@ def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
 
 
 def _windows(stand: Stand, tables: int, repeats: int) -> tuple[float, ...]:
-    with tempfile.TemporaryDirectory(dir=stand.folder) as name, servers.running(Path(name) / "target") as target:
+    with tempfile.TemporaryDirectory(dir=stand.folder) as name, servers.running_server(Path(name) / "target") as target:
         folder = Path(name) / "task"
         folder.mkdir()
         made = {"columns": {"t": COLUMNS}, "numbers": {("s1", "t"): (1,)}}

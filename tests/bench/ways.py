@@ -178,7 +178,7 @@ class ThroughCommand(Way):
 
     def go(self) -> None:
         command = [*COMMAND, "run", str(self.merge.task), "--follow"]
-        self._program = processes.start("unshard run --follow", command, _environment(), self._log)
+        self._program = processes.start_program("unshard run --follow", command, _environment(), self._log)
 
     def check(self) -> None:
         _check(self._running)
@@ -186,7 +186,7 @@ class ThroughCommand(Way):
     def stop(self) -> None:
         """End the command if it still runs."""
         if self._program is not None:
-            processes.stop(self._program)
+            processes.stop_program(self._program)
 
     def pids(self) -> Mapping[str, list[int]]:
         pid = self._running.pid
@@ -203,7 +203,7 @@ class ThroughCommand(Way):
 def through_airflow(merge: LiveMerge) -> Iterator[Way]:
     """Start Airflow and Spark side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
-        prepared = pool.submit(demo_airflow.prepare, merge.folder / "airflow", merge.tasks)
+        prepared = pool.submit(demo_airflow.prepare_airflow, merge.folder / "airflow", merge.tasks)
         connect = stack.enter_context(sparkserver.running_spark(merge.folder / "spark"))
         merge.write_task(spark_connection=connect.url)
         prepared.result()

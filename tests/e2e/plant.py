@@ -26,8 +26,7 @@ from tests.suite.portions import portion
 from tests.taskfile import endpoint, write_source
 from unshard_demo import processes, servers
 from unshard_demo.servers import MariaDb
-from unshard_demo.sparkserver import SparkConnect
-from unshard_demo.sparkserver import start as start_spark
+from unshard_demo.sparkserver import SparkConnect, start_spark
 
 ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 2, 10)))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))
@@ -316,9 +315,9 @@ def start_server(folder: Path, port: int | None = None, is_tidb: bool = False) -
     if is_tidb:
         return servers.start_tidb(folder, port=port)
     if folder.name not in SCHEMAS:
-        return servers.start(folder, port=port)
+        return servers.start_server(folder, port=port)
     number = 401 + list(SCHEMAS).index(folder.name)
-    return servers.start(folder, f"--binlog-row-image={IMAGE}", server_id=number, port=port)
+    return servers.start_server(folder, f"--binlog-row-image={IMAGE}", server_id=number, port=port)
 
 
 def start_session(folder: Path) -> SparkConnect:

@@ -42,7 +42,7 @@ def merge(
 
 def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dict[str, Any]:
     """Run one DAG by `dag.test()` and require a state; return the states of the run and its tasks."""
-    env = airflow.prepare(merge.folder / "airflow", merge.tasks, merge.connections)
+    env = airflow.prepare_airflow(merge.folder / "airflow", merge.tasks, merge.connections)
     told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
     dags = str(airflow.PROJECT / "dags")
     with log.open("ab") as output:

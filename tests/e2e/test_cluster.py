@@ -9,7 +9,7 @@ import pytest
 from tests.oracle import assert_union
 from tests.taskfile import Settings, write_task
 from unshard.config import load_task
-from unshard.units.task.run import Outcome, run
+from unshard.units.task.run import RunOutcome, run
 from unshard.units.work import Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkCluster, running_cluster
@@ -27,7 +27,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
         yield started
 
 
-def caught_up(work: Work) -> Outcome:
+def caught_up(work: Work) -> RunOutcome:
     outcome = run(work)
     assert not outcome.errors
     return outcome

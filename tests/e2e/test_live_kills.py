@@ -36,11 +36,11 @@ class Spark:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.server = sparkserver.start(folder)
+        self.server = sparkserver.start_spark(folder)
 
     def kill(self) -> None:
         processes.kill(self.server.program)
-        self.server = sparkserver.start(self._folder, port=self.server.port)
+        self.server = sparkserver.start_spark(self._folder, port=self.server.port)
 
 
 @pytest.fixture

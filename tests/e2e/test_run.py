@@ -285,7 +285,7 @@ def test_validation_on_spark_judges_as_on_threads(world: World, command, spark: 
     with open_work(load_task(world.path)) as work:
         settings = Settings(chunk_rows=300, rows_per_shard=1)
         on_threads = validate(work, settings=settings)
-        on_spark = validate_table.run(work.spark(), work, 2, settings=settings)
+        on_spark = validate_table.run_validation(work.spark(), work, 2, settings=settings)
     assert [(v.target.name, v.chunks, v.differing_chunks, v.equal) for v in on_spark] == [
         ("events", 1, 1, False),
         ("orders", 7, 2, False),

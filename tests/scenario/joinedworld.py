@@ -22,7 +22,7 @@ from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.statement import fingerprint
 from unshard.core.join.decision import steps_to_join, wanted
-from unshard.core.join.difference import Target, is_equal, target_of
+from unshard.core.join.difference import Target, is_equal, target_with_ids
 from unshard.core.join.group import joined_by
 from unshard.core.join.joined import JoinedTarget, JoinStatement
 from unshard.core.join.places import places_of
@@ -30,8 +30,8 @@ from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
-from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
+from unshard.core.window.windowplanning import plan_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.meta import WindowMismatch
 from unshard.operate import issuing
@@ -284,7 +284,7 @@ class JoinedWorld:
         self.owners[event.key] = event.owner
 
     def _joined_target(self, joined: JoinedTarget) -> Target:
-        return target_of(self.target.structure, joined.names)
+        return target_with_ids(self.target.structure, joined.names)
 
     # --- replaces units.ddl.execute.OnTarget
 
@@ -350,7 +350,7 @@ class JoinedWorld:
 
     def follow(self) -> bool:
         try:
-            moved = joining.follow_each(self.meta, self, replace(self.rules, reload=self._reload)).raised()
+            moved = joining.follow_each_target(self.meta, self, replace(self.rules, reload=self._reload)).raised()
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True
@@ -442,7 +442,7 @@ class JoinedWorld:
         self.run()
         assert not [state for state in self.meta.structures.shards() if state.queue or state.held]
         joined = self.meta.joins.get(TARGET)
-        target = target_of(self.target.structure, joined.names)
+        target = target_with_ids(self.target.structure, joined.names)
         is_settled = is_equal(target, wanted(joined.group)) or self.meta.joins.refused(TARGET)
         assert is_settled, (target.names, wanted(joined.group).names)
         assert not [member.reloads for member in joined.group.members.values() if member.reloads]

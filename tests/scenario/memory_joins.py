@@ -16,7 +16,7 @@ from unshard.core.join.joined import (
     JoinStatement,
     OpenChange,
     ShardStep,
-    steps_of,
+    steps_of_shards,
 )
 from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId
@@ -177,7 +177,7 @@ class MemoryJoins:
             row.change, row.version = None, row.version + 1
             for key in [key for key in self.members(joined.target) if key[0] not in group.members]:
                 del self._rows.members[key]
-            for step in steps_of(joined, completion):
+            for step in steps_of_shards(joined, completion):
                 self._put(joined.target, step)
             for shard, seq in completion.resolved:
                 entry = self._store.entries[shard, seq]

@@ -18,7 +18,7 @@ from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import Play, convertible
 from tests.unit.join.test_rollouts import TABLE, Rollout
 from unshard.core.join.decision import conflicts_of
-from unshard.core.join.group import begin
+from unshard.core.join.group import begin_group
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import LockBusy, TargetBeingChanged
 from unshard.errors.meta import FencedOut, WindowMismatch
@@ -65,7 +65,7 @@ class JoinedGame:
         ):
             counts = {shard: self.dice.randrange(len(texts) + 1) for shard, texts in self.texts.items()}
             others = {shard: self.after(self.texts[shard][:count]) for shard, count in counts.items()}
-            if not conflicts_of(begin({shard: table.structure for shard, table in others.items()})):
+            if not conflicts_of(begin_group({shard: table.structure for shard, table in others.items()})):
                 self.texts = {shard: texts[counts[shard] :] for shard, texts in self.texts.items()}
                 return others
         return tables

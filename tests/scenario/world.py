@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tests.scenario.memory import MemoryMeta
-from unshard.core.ddl.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.ddl.effects import Coordinated, Effect, IgnoredEffect, Joins, Leaves, Renamed, Undecided
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import Record
@@ -22,14 +22,14 @@ from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import ByteRange, Segment, Statement
 from unshard.core.window.plan import Plan
-from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
+from unshard.core.window.windowplanning import plan_window
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureNotShown, StructureUnknown
 from unshard.operate import issuing
 from unshard.operate.command import LockCommand
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.reconciling import reconcile_structures
 from unshard.units.ddl.scene import LockView
 from unshard.units.rows.windowjob import dropped_since
 
@@ -298,7 +298,7 @@ class World:
             return ()
         if verb == "create":
             return (Joins(table, self.meta.structures.put(structure(ddl))),)
-        return (Leaves(table),) if verb == "drop" else (Ignored(table),)
+        return (Leaves(table),) if verb == "drop" else (IgnoredEffect(table),)
 
     def _altered(self, verb: str, table: TableId, ddl: str, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
         if verb == "odd":
@@ -323,7 +323,7 @@ class World:
         followed = (Renamed(old, new) for old, new in moved.items() if self.target_of(new) is not None)
         return *leaving, *followed, *(Undecided(new, WHY, f"rename to {new}", "", is_new=True) for new in strangers)
 
-    # --- implements units.ddl.reconcile.Trial
+    # --- implements units.ddl.reconciling.Trial
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
         if before is None:

@@ -53,7 +53,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Start the server; the tests that need it wait until it answers."""
     if FOLDERS & {Path(argument).name for argument in config.args} and "not spark" not in config.option.markexpr:
         os.environ[OPTIONS] = f"-XX:SharedArchiveFile={class_archive()} -XX:TieredStopAtLevel=1 -Xlog:disable"
-        config.stash[SERVER] = sparkserver.launch(Path(tempfile.mkdtemp(prefix="unshard-tests-spark-")))
+        config.stash[SERVER] = sparkserver.launch_spark(Path(tempfile.mkdtemp(prefix="unshard-tests-spark-")))
 
 
 @pytest.hookimpl(optionalhook=True)

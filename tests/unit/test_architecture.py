@@ -1,10 +1,14 @@
-"""The layers and folders: which may import which, and how large files and functions may be (docs/architecture.md)."""
+"""The layers and folders: which may import which, how large files and functions may be, one meaning for each name.
+
+docs/architecture.md has the reasons.
+"""
 
 import ast
 import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,7 +40,7 @@ IMPURE = {
     "signal",
 }
 PURE = STDLIB - IMPURE
-MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 1_000, 60, 40
+MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_LINE, MAX_WORDS = 1_000, 60, 40, 120, 45
 
 ROOMS: dict[str, set[str]] = {
     "include/unshard/errors": PURE | {"unshard.errors"},
@@ -178,11 +182,35 @@ def test_plugins_import_nothing_heavy_at_module_level() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_sizes(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= MAX_FILE, "split the file"
+    lines = text.splitlines()
+    assert len(lines) <= MAX_FILE, "split the file"
+    assert not [number for number, line in enumerate(lines, 1) if len(line) > MAX_LINE], (
+        "also with a comment at its end"
+    )
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+@pytest.mark.parametrize("kind", [ast.ClassDef, ast.FunctionDef])
+def test_a_public_name_is_defined_once(kind: type[ast.ClassDef | ast.FunctionDef]) -> None:
+    """Each program has its own `main`. A name that Airflow or the command line looks up is a method or has a suffix."""
+    defined = [node.name for path in SOURCES for node in tree_of(path).body if isinstance(node, kind)]
+    assert not repeated(name for name in defined if name[0] != "_" and name != "main")
+
+
+def test_a_file_name_occurs_once() -> None:
+    assert not repeated(path.name for path in SOURCES if not path.name.startswith("__"))
+
+
+def test_the_glossary_is_short() -> None:
+    words = re.findall(r"^\| \*\*([^*]+)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert 20 < len(words) <= MAX_WORDS, "use a word of MySQL, Airflow or Spark, or one that is there already"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

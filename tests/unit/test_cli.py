@@ -18,12 +18,12 @@ import pytest
 
 import unshard
 from unshard.adapters import tracebacks
-from unshard.cli import app, main, progress
-from unshard.cli.commands import COMMANDS, COMMON, Command
+from unshard.cli import app, display, main
+from unshard.cli.commandline import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
-from unshard.cli.run import Errors
+from unshard.cli.runcommand import Errors
 from unshard.config import load_task
-from unshard.core.full.progress import Progress
+from unshard.core.full.fullprogress import Progress
 from unshard.core.model import Location
 from unshard.core.shown import amount, size
 from unshard.errors.config import UsageWrong
@@ -31,7 +31,7 @@ from unshard.errors.rows import Collision
 from unshard.errors.source import ServerUnreachable
 from unshard.units.ddl.scene import LockView
 from unshard.units.task.live import Trouble
-from unshard.units.task.run import Outcome as RunOutcome
+from unshard.units.task.run import RunOutcome
 from unshard.units.task.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -55,10 +55,10 @@ def test_every_command_and_option_is_documented(command: Command) -> None:
 @pytest.mark.parametrize("command", ["status", "locks"])
 def test_a_command_that_shows_state_imports_little(command: str) -> None:
     code = (
-        "import sys; from unshard.cli.commands import COMMANDS\n"
+        "import sys; from unshard.cli.commandline import COMMANDS\n"
         f"next(each for each in COMMANDS if each.name == {command!r}).run\n"
         "heavy = {'airflow', 'pyspark', 'pyarrow', 'numpy', 'pandas', 'sqlglot', 'rich', 'requests'}\n"
-        "ours = {'unshard.binlog.decoder', 'unshard.cli.run', 'unshard.core.join.group', 'unshard.units.work',"
+        "ours = {'unshard.binlog.decoder', 'unshard.cli.runcommand', 'unshard.core.join.group', 'unshard.units.work',"
         " 'unshard.core.ddl.statement'}\n"
         "print(sorted((heavy | ours) & set(sys.modules)))"
     )
@@ -123,9 +123,9 @@ def test_verbose_shows_the_traceback(tmp_path: Path, capsys) -> None:
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, function) -> None:
-    command = replace(COMMANDS[0], module="unshard.cli.check")
+    command = replace(COMMANDS[0], module="unshard.cli.checkcommand")
     monkeypatch.setattr(app, "COMMANDS", (command,))
-    monkeypatch.setattr("unshard.cli.check.check", function)
+    monkeypatch.setattr("unshard.cli.checkcommand.check_command", function)
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -210,9 +210,9 @@ def test_a_missing_package_is_no_defect(package: str, module: str, monkeypatch, 
 def test_a_short_password_hides_no_letters(monkeypatch) -> None:
     monkeypatch.setattr(tracebacks, "_secrets", set())
     tracebacks.hide("s")
-    assert "one says ***" in tracebacks.text_of(ValueError("one says s"))
+    assert "one says ***" in tracebacks.traceback_text(ValueError("one says s"))
     tracebacks.hide("says")
-    assert "one *** ***" in tracebacks.text_of(ValueError("one says s"))
+    assert "one *** ***" in tracebacks.traceback_text(ValueError("one says s"))
 
 
 def test_an_unexpected_error_is_told_although_no_file_can_be_written(monkeypatch, tmp_path, capsys) -> None:
@@ -252,7 +252,7 @@ def test_the_traceback_names_the_causes_without_their_passwords() -> None:
         except KeyError as error:
             raise ValueError("outer") from error
     except ValueError as error:
-        text = tracebacks.text_of(error)
+        text = tracebacks.traceback_text(error)
     assert text.index("KeyError") < text.index("ValueError: outer") and "s3cret" not in text
 
 
@@ -401,7 +401,7 @@ def shown(out: io.StringIO) -> str:
     """Run a full load of two sources with a display; one of them was loaded long ago."""
     reads = []
 
-    def read() -> progress.Figures:
+    def read() -> display.Figures:
         reads.append(1)
         if len(reads) == 2:
             raise UsageWrong("the target is down for a moment", "run")
@@ -411,12 +411,12 @@ def shown(out: io.StringIO) -> str:
         ]
         return {"s1": (dump, load), "old": (Progress(5, 5), Progress(5, 5))}
 
-    with progress.Display(Console(given_out=out), 0.02, 0.02) as display:
-        display.follow(read)
-        display.tell("window 7")
+    with display.Display(Console(given_out=out), 0.02, 0.02) as bars:
+        bars.follow(read)
+        bars.tell("window 7")
         while len(reads) < 4:
             threading.Event().wait(0.005)
-        display.tell("window 8")
+        bars.tell("window 8")
     return out.getvalue()
 
 

@@ -14,7 +14,7 @@ from unshard_demo import processes
 def test_it(tmp_path):
     log = tmp_path / "server.log"
     log.write_text("the server's last words")
-    program = processes.start("a server", ["sleep", "600"], {}, log)
+    program = processes.start_program("a server", ["sleep", "600"], {}, log)
     try:
         assert not program.is_running
     finally:

@@ -31,7 +31,7 @@ PHRASES = {
     r"\bowes?\b|\bowed\b|\bdebts?\b|\bforgiven\b": "write `pending skip`, `waived`",
     r"\bstrangers?\b|\bexcused?\b|\bobey(?:s|ed)?\b": "write `mismatched shard`, `exempted`, `applied`",
     r"\bnett(?:ed|ing)\b": "write `compacted`, `compaction`",
-    r"\bput aside\b|\bputs aside\b": "write `quarantined`, `diverted` or `renamed`",
+    r"\bput aside\b|\bputs aside\b": "write `diverted` or `renamed`",
     r"\bghosts?\b(?!-| ?ost)": "write `online-DDL shadow table`",
     r"\bawaited\b": "write `deferred`",
     r"\bparcels?\b": "write `batch`, `shuffle payload`",

@@ -47,7 +47,7 @@ SETUP = (
 )
 
 
-def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[Run]:
+def stream_runs(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[Run]:
     """Yield all events from `location` to the end of the binlog as received, including events that are not in the file.
 
     The position is sent in four bytes. The connection cannot be used afterwards and must be closed by the caller.

@@ -464,8 +464,8 @@ def _with_names(connection: Connection, values: Mapping[str, object]) -> dict[st
     """Return the variables with collations by name, without those that this server does not have."""
     numbers = [value for name, value in values.items() if name in COLLATIONS]
     marks = ", ".join(["%s"] * len(numbers))
-    found = query(connection, f"SELECT ID, COLLATION_NAME FROM {COLLATION_NAMES} WHERE ID IN ({marks})", numbers)  # noqa: S608
-    known: dict[object, str] = dict(found)
+    sql = f"SELECT ID, COLLATION_NAME FROM {COLLATION_NAMES} WHERE ID IN ({marks})"  # noqa: S608
+    known: dict[object, str] = dict(query(connection, sql, numbers))
     named = {name: known.get(value) if name in COLLATIONS else value for name, value in values.items()}
     return {name: value for name, value in named.items() if value is not None}
 

@@ -42,7 +42,7 @@ def is_object_store(path: str) -> bool:
     return path.startswith((BUCKET, HDFS))
 
 
-def opened(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
+def opened_store(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
     """Return the client for a URI, and the path within it."""
     if uri.startswith(BUCKET):
         return object_store(access), uri.removeprefix(BUCKET).rstrip("/")

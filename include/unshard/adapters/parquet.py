@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened, put, scratch
+from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened_store, put, scratch
 from unshard.adapters.privatefiles import create, private_folder
 from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
@@ -119,7 +119,7 @@ class Storage:
     def _open(self) -> tuple[fs.FileSystem, str]:
         with _coded("open", self.path):
             if is_object_store(self.path):
-                return opened(self.path, self.access)
+                return opened_store(self.path, self.access)
             if "://" in self.path:
                 filesystem, base = fs.FileSystem.from_uri(self.path)
                 return filesystem, base.rstrip("/")

@@ -272,7 +272,7 @@ def _default_context() -> Any:
     return Connection(defer_connect=True).ctx
 
 
-def run(connection: GuardedConnection, statement: str | bytes) -> ServerAnswer:
+def run_without_rows(connection: GuardedConnection, statement: str | bytes) -> ServerAnswer:
     """Run a statement without rows."""
     connection._execute_command(COM_QUERY, statement)
     return _answer(connection, connection._read_packet())
@@ -291,7 +291,7 @@ def load_local(connection: GuardedConnection, statement: str, text: memoryview) 
     return _answer(connection, connection._read_packet())
 
 
-def prepare(connection: GuardedConnection, statement: str) -> int:
+def prepare_statement(connection: GuardedConnection, statement: str) -> int:
     """Prepare a statement; return the server's number of it."""
     connection._execute_command(COM_STMT_PREPARE, statement)
     with guarded(connection):

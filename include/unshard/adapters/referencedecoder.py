@@ -25,7 +25,7 @@ from pymysqlreplication.row_event import (
 
 from unshard.adapters import mysql
 from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT
-from unshard.core.checks.decoding import ABSENT, Reason, is_known
+from unshard.core.checks.decoding import ABSENT, NotCompared, is_decoded_type
 from unshard.core.model import Column, Location, Server, TableId, TableSchema
 from unshard.core.sql.charsets import encode
 from unshard.core.structures.columntypes import encoded_labels
@@ -52,7 +52,7 @@ class ReferenceEvent:
     """The position after the event, modulo 2^32."""
     table: TableId
     rows: tuple[Row, ...] = ()
-    reason: Reason | None = None
+    reason: NotCompared | None = None
     """Set if the rows cannot be compared; `rows` is empty then."""
     detail: str = ""
     """The error of mysql-replication, if it raised one."""
@@ -130,18 +130,18 @@ def _event(event: Any, file: str, table: TableId, schema: TableSchema) -> Refere
     try:
         rows = tuple(row for images in event.rows for row in _rows(images, event, schema))
     except UNREADABLE as error:
-        return ReferenceEvent(file, end, table, (), Reason.UNREADABLE, f"{type(error).__name__}: {error}")
+        return ReferenceEvent(file, end, table, (), NotCompared.UNREADABLE, f"{type(error).__name__}: {error}")
     return ReferenceEvent(file, end, table, rows)
 
 
-def _reason(event: Any, schema: TableSchema) -> Reason | None:
+def _reason(event: Any, schema: TableSchema) -> NotCompared | None:
     if isinstance(event, PartialUpdateRowsEvent):
-        return Reason.PARTIAL_JSON
+        return NotCompared.PARTIAL_JSON
     if period_of(schema.create_sql) is not None:
-        return Reason.VERSIONED
-    if not all(map(is_known, schema.columns)):
-        return Reason.UNKNOWN_TYPE
-    return Reason.OTHER_STRUCTURE if len(event.columns) != len(schema.columns) else None
+        return NotCompared.VERSIONED
+    if not all(map(is_decoded_type, schema.columns)):
+        return NotCompared.UNKNOWN_TYPE
+    return NotCompared.OTHER_STRUCTURE if len(event.columns) != len(schema.columns) else None
 
 
 def _rows(images: Mapping[str, Any], event: Any, schema: TableSchema) -> Iterator[Row]:

@@ -36,7 +36,7 @@ from urllib.parse import quote
 
 from pyarrow import ArrowInvalid, NativeFile, fs
 
-from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
+from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened_store, put, scratch
 from unshard.adapters.privatefiles import create, private_folder
 from unshard.binlog.decoder import RangeOrigin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
@@ -281,11 +281,11 @@ class BucketPlace:
 
     def path_of(self, name: str) -> str:
         """Return bucket and key of an object, or the path of a file."""
-        return f"{opened(self.uri, self.access)[1]}/{name}".rstrip("/")
+        return f"{opened_store(self.uri, self.access)[1]}/{name}".rstrip("/")
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        return opened(self.uri, self.access)[0]
+        return opened_store(self.uri, self.access)[0]
 
     def _send(self, file: BinaryIO, name: str) -> None:
         put(self.filesystem, self.path_of(name), file)

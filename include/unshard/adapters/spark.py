@@ -107,7 +107,7 @@ def session(connection: str, connections: Connections | None = None, name: str =
     with _OPENING:
         _forget_lost_session()
         shared = _active() is not None
-        spark = open_session(address(connection, connections), name)
+        spark = open_spark_session(address(connection, connections), name)
     try:
         yield spark
     finally:
@@ -152,7 +152,7 @@ def is_local(address: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", address) is not None
 
 
-def open_session(connection: str, name: str = "unshard") -> Any:
+def open_spark_session(connection: str, name: str = "unshard") -> Any:
     """Open a session at a master or join the session `name` of a Connect server."""
     match _kind(connection):
         case "classic":

@@ -36,7 +36,8 @@ def try_select(connection: Connection, table: TableId) -> None:
 def value_range(connection: Connection, table: TableId, column: str) -> tuple[int, int] | None:
     """Return the smallest and the largest value of a column of integers, None if there is no row."""
     name = identifier(column)
-    ((low, high),) = query(connection, f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {table_name(table)}")  # noqa: S608
+    sql = f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {table_name(table)}"  # noqa: S608
+    ((low, high),) = query(connection, sql)
     return None if low is None else (int(low), int(high))
 
 
@@ -70,7 +71,8 @@ def existing_keys(
     place = [name.lower() for name in columns].index(first.lower())
     firsts = [key[place] for key in keys]
     # The driver inserts the values by `%`, which may also be in names and in the condition.
-    asking = f"SELECT {names} FROM {table_name(table)} WHERE ({where}) AND {identifier(first)} IN".replace("%", "%%")  # noqa: S608
+    asking = f"SELECT {names} FROM {table_name(table)} WHERE ({where}) AND {identifier(first)} IN"  # noqa: S608
+    asking = asking.replace("%", "%%")
     whole = f"AND ({names}) IN".replace("%", "%%")
     sql = f"{asking} ({', '.join(['%s'] * len(firsts))}) {whole} ({marks})"
     return query(connection, Spelled(sql), [*firsts, *(value for each in keys for value in each)])
@@ -130,8 +132,10 @@ def condition_refusal(connection: Connection, table: TableId, condition: str) ->
 
 def sums(places: Sequence[tuple[str, str]]) -> str:
     """Select number, row count and sum for each of several (hash, rows), numbered from 0."""
-    each = (f"SELECT {number}, {checksum(hashed)} FROM {rows}" for number, (hashed, rows) in enumerate(places))  # noqa: S608
-    return " UNION ALL ".join(each)
+    return " UNION ALL ".join(
+        f"SELECT {number}, {checksum(hashed)} FROM {rows}"  # noqa: S608
+        for number, (hashed, rows) in enumerate(places)
+    )
 
 
 def nth_key(key: Iterable[str], rows: str, number: int) -> str:
@@ -155,7 +159,7 @@ def hash_counts(hashed: str, rows: str) -> str:
     return f"SELECT {hashed} AS hash, COUNT(*) FROM {rows} GROUP BY hash"  # noqa: S608
 
 
-def with_hashes(hashed: str, hashes: Iterable[str]) -> str:
+def hash_condition(hashed: str, hashes: Iterable[str]) -> str:
     """Return the condition that the hash of a row is one of these."""
     listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
     return f"{hashed} IN ({listed})"

@@ -31,10 +31,10 @@ from unshard.adapters.mysql import (
 )
 from unshard.adapters.structures import keeps_utf8, meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
-from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
+from unshard.core.ddl.foreignkeyclauses import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.schemadefaults import with_default
-from unshard.core.ddl.statement import fingerprint, read, retarget, without_engine
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget, without_engine
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
@@ -145,7 +145,7 @@ class DdlTrialTables:
         self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
     ) -> TriedTable:
         """Return the effect, and whether the server accepts the statement only in steps (core.ddl.steps)."""
-        ddl = read(statement.text, statement.sql_mode, statement.schema)
+        ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
         if ddl.like and before:
             return TriedTable(before)
         if before is None and (ddl.like or ddl.kind is not DdlKind.CREATE_TABLE):
@@ -247,7 +247,7 @@ class DdlTrialTables:
             return with_index_names(ddl, mode)
         if not adds_keys(ddl, mode):
             return ddl
-        bare = read(retarget(for_target(ddl, mode, None), {}), mode, statement.schema)
+        bare = read_ddl(retarget(for_target(ddl, mode, None), {}), mode, statement.schema)
         without = self._try_out(before, bare, replace(statement, text=bare.text), table, clustered).after
         return for_target(ddl, mode, None, made_indexes(ddl, mode, without))
 

@@ -35,7 +35,7 @@ SESSION = "SET SESSION sql_mode = '', time_zone = '+00:00', net_write_timeout = 
 """Independent of the source file: no PAD_CHAR_TO_FULL_LENGTH, UTC, and long timeouts for a reader with a slow disk."""
 
 
-def prepare(connection: Connection) -> None:
+def prepare_reading(connection: Connection) -> None:
     """Set the variables that the values of `read_rows` depend on."""
     mysql.query(connection, SESSION)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import unshard
+from unshard.core.shown import one_line
 from unshard.errors import UnshardError
 from unshard.errors.meta import PackageMissing, UnexpectedError
 
@@ -31,11 +32,11 @@ def hide(*secrets: str) -> None:
     _secrets.update(form for secret in secrets if secret for form in (secret, urllib.parse.quote(secret, safe="")))
 
 
-def coded(error: BaseException) -> UnshardError:
+def with_traceback_file(error: BaseException) -> UnshardError:
     """Write the traceback into a new file and return the coded error that names it; a missing package needs none."""
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("unshard"):
         return PackageMissing(error.name)
-    message = " ".join(_message_of(error).split())[:SHOWN_MESSAGE]
+    message = one_line(_message_of(error))[:SHOWN_MESSAGE]
     try:
         place = f"its traceback is in {_write(error)}"
     except OSError as refused:
@@ -43,7 +44,7 @@ def coded(error: BaseException) -> UnshardError:
     return UnexpectedError(message, place)
 
 
-def text_of(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """Return the traceback with all causes, the first one first."""
     return "\nThis led to the next exception:\n\n".join(
         f"Traceback (most recent call last):\n{''.join(traceback.format_tb(each.__traceback__))}{_message_of(each)}"
@@ -57,7 +58,7 @@ def _write(error: BaseException) -> str:
     about = f"unshard {unshard.__version__}, Python {platform.python_version()}, {now:%Y-%m-%d %H:%M:%S} UTC"
     handle, path = tempfile.mkstemp(".txt", f"unshard-error-{now:%Y%m%dT%H%M%S}-")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"{about}\n{_without_secrets(command)}\n\n{text_of(error)}")
+        file.write(f"{about}\n{_without_secrets(command)}\n\n{traceback_text(error)}")
     return path
 
 

@@ -103,14 +103,14 @@ def reached(connection: Connection, source: str) -> tuple[Location, str]:
     rows = show_status(connection)
     if not rows:
         raise BinlogOff(source)
-    reached_at = Location(text(rows[0][0]), int(rows[0][1]))
+    reached_at = Location(plain_text(rows[0][0]), int(rows[0][1]))
     if len(rows[0]) > 4:
-        return reached_at, text(rows[0][4]).replace("\n", "")
+        return reached_at, plain_text(rows[0][4]).replace("\n", "")
     ((gtid,),) = query(connection, "SELECT @@gtid_binlog_pos")
-    return reached_at, text(gtid)
+    return reached_at, plain_text(gtid)
 
 
-def text(value: object) -> str:
+def plain_text(value: object) -> str:
     """Return a text value of a connection, which may return bytes; NULL is empty."""
     if value is None:
         return ""
@@ -152,7 +152,7 @@ def binlog_files(connection: Connection) -> dict[str, int]:
 def gtid_at(connection: Connection, place: Location) -> str:
     """Return the GTIDs that the binlog has reached at a location (MariaDB)."""
     rows = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.position))
-    return text(rows[0][0])
+    return plain_text(rows[0][0])
 
 
 def is_border(connection: Connection, start: Location) -> bool:
@@ -258,13 +258,13 @@ def begin_snapshot(connection: Connection, source: str) -> SnapshotMoment:
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, BEGIN)
     shown = query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")
-    found = {text(name): text(value) for name, value in shown}
+    found = {plain_text(name): plain_text(value) for name, value in shown}
     file = found.get("Binlog_snapshot_file", "")
     if not file:
         return _under_lock(connection, source)
     location = Location(file, int(found["Binlog_snapshot_position"]))
     ((gtid,),) = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (location.file, location.position))
-    return SnapshotMoment(location, text(gtid))
+    return SnapshotMoment(location, plain_text(gtid))
 
 
 def _under_lock(connection: Connection, source: str) -> SnapshotMoment:

@@ -46,8 +46,8 @@ from unshard.binlog.events import (
     read_rotate,
     verify,
 )
-from unshard.binlog.payload import Fragments, Whole, rows_of
-from unshard.binlog.runs import Numbers, Run, Stretch, inspect
+from unshard.binlog.payload import Fragments, Whole, payload_rows
+from unshard.binlog.runs import Numbers, Run, Stretch, inspect_run
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import (
     GTIDS,
@@ -57,10 +57,10 @@ from unshard.binlog.transactions import (
     QueryKind,
     StatementEnds,
     classify,
-    named,
     read_gtid,
     read_history,
     read_prepare,
+    with_segment,
 )
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History
@@ -261,7 +261,7 @@ class Cutter:
                 self._put(frame, event)
                 self._end_part(*read_prepare(body, place))
             case E.TRANSACTION_PAYLOAD:
-                self._whole(rows_of(body, place), frame, event, place)
+                self._whole(payload_rows(body, place), frame, event, place)
             case _ if kind in ROWS:
                 self._count(body, place)
                 self._put(frame, event)
@@ -473,7 +473,7 @@ class Cutter:
         first, last = draft.border_times
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
         self._prepared_xa.name_segment(name)
-        commits = tuple(replace(commit, prepared=named(commit.prepared, name)) for commit in draft.commits)
+        commits = tuple(replace(commit, prepared=with_segment(commit.prepared, name)) for commit in draft.commits)
         return Segment(
             self.source,
             draft.file,
@@ -520,7 +520,7 @@ class RunCutter(Cutter):
 
     def read(self, run: Run, stop: Location) -> Iterator[int]:
         """Process the events of a run up to the first border at or after `stop`; yield the bytes of each step."""
-        seen = inspect(run, self._control) if len(run) > FEW else None
+        seen = inspect_run(run, self._control) if len(run) > FEW else None
         number = 0
         while number < len(run) and self.location < stop:
             began = number

@@ -66,7 +66,7 @@ from unshard.binlog.lockstep import (
     pieces,
     skim,
 )
-from unshard.binlog.payload import Fragments, nested
+from unshard.binlog.payload import Fragments, payload_events
 from unshard.binlog.rowcode import Reader, RowReader, compile_partial, compile_reader
 from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
 from unshard.binlog.tablemap import (
@@ -75,7 +75,7 @@ from unshard.binlog.tablemap import (
     Collations,
     PhysicalField,
     TableMap,
-    agrees,
+    is_type_of,
     read_table,
     read_table_map,
     table_id_of,
@@ -131,7 +131,7 @@ def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: 
     for physical, column in zip(table_map.fields, schema.columns, strict=True):
         if physical.type not in F._value2member_map_:
             raise UnsupportedColumn(shard, column.name, column.column_type)
-        if not agrees(physical, column):
+        if not is_type_of(physical, column):
             raise ColumnTypeDiffers(shard, column.name, place, str(physical), column.column_type)
     _MetadataComparison(table_map, schema.columns, shard, place).run()
     return compile_reader(table_map.fields, schema.columns, shard)
@@ -431,7 +431,9 @@ def decode_range(
         yield from part
 
 
-def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: RangeOrigin) -> Iterator[Opened]:
+def opened_events(
+    data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: RangeOrigin
+) -> Iterator[Opened]:
     """Yield all events of a range without their checksums, as `unwrapped` does."""
     bodies = (
         (
@@ -468,7 +470,7 @@ def _unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opene
             continue
         fragments.require_end(place)
         if frame.type == EventType.TRANSACTION_PAYLOAD:
-            yield from ((inner, held, end) for inner, held in nested(body, place))
+            yield from ((inner, held, end) for inner, held in payload_events(body, place))
         else:
             yield frame, body, end
     fragments.require_end(f"{file}:{end}")
@@ -504,8 +506,8 @@ class _Decoder:
         latest: dict[TableId, _Bound] = {}
         events = tuple(walk(self.data, self.checksum, self.where))
         tail = CHECKSUM if self.checksum else 0
-        found = survey(opened(self.data, events, tail, self.origin), self.origin.file, self.origin.committed)
-        for number, (frame, body, end) in enumerate(opened(self.data, events, tail, self.origin)):
+        found = survey(opened_events(self.data, events, tail, self.origin), self.origin.file, self.origin.committed)
+        for number, (frame, body, end) in enumerate(opened_events(self.data, events, tail, self.origin)):
             if frame.type not in ADMITTED:
                 admit(frame, self.place(end))
             self.annotated.see(frame, body)

@@ -157,7 +157,7 @@ class _Head(NamedTuple):
     plain_size: int
 
 
-def nested(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
+def payload_events(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
     """Yield frame and body of each event of a payload; raises if they do not fill it exactly."""
     head = _read_head(body, place)
     left = head.plain_size
@@ -187,12 +187,12 @@ class Whole(NamedTuple):
     """The XA transaction that it prepares; empty: it commits or rolls back at its end."""
 
 
-def rows_of(body: Buffer, place: str) -> Whole:
+def payload_rows(body: Buffer, place: str) -> Whole:
     """Count the row events by table; raises if the payload is not one whole transaction that unshard can follow."""
     tables: dict[int, TableId] = {}
     found: Counter[TableId] = Counter()
     ended, prepared, ends = False, "", StatementEnds()
-    for frame, inner in nested(body, place):
+    for frame, inner in payload_events(body, place):
         if ended:
             raise DamagedEvent(place, "a payload has events after the end of its transaction")
         kind = EventType(frame.type)

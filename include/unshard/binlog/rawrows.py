@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from unshard.binlog.decoder import RangeOrigin, bind_structure, decode_range, opened
+from unshard.binlog.decoder import RangeOrigin, bind_structure, decode_range, opened_events
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, EventType, Frame, admit, walk, write_frame
 from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
@@ -129,10 +129,10 @@ def extract(
     """
     events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
     tail = CHECKSUM if checksum else 0
-    found = survey(opened(data, events, tail, origin), origin.file, origin.committed)
+    found = survey(opened_events(data, events, tail, origin), origin.file, origin.committed)
     gathered = _Extract(table, origin.file)
     annotated = Annotated()
-    for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
+    for number, (frame, body, end) in enumerate(opened_events(data, events, tail, origin)):
         kind = admit(frame, f"{origin.file}:{end}")
         annotated.see(frame, body)
         if kind == EventType.TABLE_MAP:
@@ -146,7 +146,7 @@ def extract(
         yield gathered.piece()
 
 
-def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> Iterator[pa.RecordBatch]:
+def decode_extract(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an extract, as `decode_range` does."""
     for piece in _pieces(batches):
         table = TableId(piece["table_schema"], piece["table_name"])
@@ -197,11 +197,11 @@ def misfits(
     """Yield the first contradiction of each wanted table in a range that `decode_range` has refused."""
     events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
     tail = CHECKSUM if checksum else 0
-    found = survey(opened(data, events, tail, origin), origin.file, origin.committed)
+    found = survey(opened_events(data, events, tail, origin), origin.file, origin.committed)
     begins = origin.position or (events[0][1].end - events[0][1].size if events else 0)
     bodies: dict[int, bytes] = {}
     left = dict(wanted)
-    for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
+    for number, (frame, body, end) in enumerate(opened_events(data, events, tail, origin)):
         if frame.type == EventType.TABLE_MAP:
             bodies[table_id_of(bytes(body[:6]))] = bytes(body)
         elif frame.type in ROWS:  # also if they are rolled back, because the table had these columns then

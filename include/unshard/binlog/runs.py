@@ -122,7 +122,7 @@ class InspectedRun:
         return end
 
 
-def inspect(run: Run, control: Callable[[bytes], QueryKind | None]) -> InspectedRun | None:
+def inspect_run(run: Run, control: Callable[[bytes], QueryKind | None]) -> InspectedRun | None:
     """Inspect a run; None if it contains events without a valid frame."""
     return InspectedRun(run, control) if len(run) and int(np.diff(run.offsets).min()) >= HEADER else None
 

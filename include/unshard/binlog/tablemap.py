@@ -287,7 +287,7 @@ def _string_field(metadata: bytes) -> PhysicalField:
     return PhysicalField(F.STRING, size)
 
 
-def agrees(field: PhysicalField, column: Column) -> bool:
+def is_type_of(field: PhysicalField, column: Column) -> bool:
     """Whether the physical type is the one that the server uses for that column."""
     return any(field == each or (field.type == each.type and each.a == ANY_SIZE) for each in _expected(column))
 

@@ -394,9 +394,9 @@ class PreparedTransactions:
 
     def name_segment(self, segment: str) -> None:
         """Set the segment's name, now known, in the transactions that were prepared in it."""
-        self.open = {xid: named(one, segment) for xid, one in self.open.items()}
+        self.open = {xid: with_segment(one, segment) for xid, one in self.open.items()}
 
 
-def named(prepared: Prepared, segment: str) -> Prepared:
+def with_segment(prepared: Prepared, segment: str) -> Prepared:
     """Return the transaction with the segment's name, if it had none."""
     return prepared if prepared.segment else replace(prepared, segment=segment)

@@ -466,37 +466,37 @@ _LEG = re.compile(r'\[(?:(\d+)|(last)(?:-(\d+))?)\]|\.(?:"((?:[^"\\]|\\.)*)"|([^
 
 def json_text(data: bytes) -> bytes:
     """Print a document."""
-    return text_of(read(data))
+    return printed_json(read_json(data))
 
 
 def patched_text(before: bytes, diffs: bytes) -> bytes:
     """Print a document after applying the changes of a partial update in order."""
-    root, offset = read(before), 0
+    root, offset = read_json(before), 0
     while offset < len(diffs):
         operation = diffs[offset]
         path, offset = _counted(diffs, offset + 1)
         value: Node = b""
         if operation != _REMOVE:
             document, offset = _counted(diffs, offset)
-            value = read(document)
+            value = read_json(document)
         _apply(root, operation, _legs(path.decode()), value)
-    return text_of(root)
+    return printed_json(root)
 
 
-def read(data: bytes) -> Node:
+def read_json(data: bytes) -> Node:
     """Read a document; an empty value is null, as in the server."""
     return _value(data[0], data[1:], MAX_DEPTH) if data else _LITERALS[0]
 
 
-def text_of(node: Node) -> bytes:
+def printed_json(node: Node) -> bytes:
     """Print a document that was read."""
     match node:
         case bytes():
             return node
         case list():
-            return b"[" + b", ".join(map(text_of, node)) + b"]"
+            return b"[" + b", ".join(map(printed_json, node)) + b"]"
         case dict():
-            return b"{" + b", ".join(_quoted(key) + b": " + text_of(value) for key, value in node.items()) + b"}"
+            return b"{" + b", ".join(_quoted(key) + b": " + printed_json(value) for key, value in node.items()) + b"}"
 
 
 def _value(kind: int, data: bytes, depth: int) -> Node:

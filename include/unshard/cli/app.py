@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import unshard
 from unshard.adapters import tracebacks
-from unshard.cli.commands import COMMANDS, COMMON, Command
+from unshard.cli.commandline import COMMANDS, COMMON, Command
 from unshard.cli.console import Console, on_terminal
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        return console.failure(tracebacks.coded(error), error)
+        return console.failure(tracebacks.with_traceback_file(error), error)
 
 
 @contextlib.contextmanager

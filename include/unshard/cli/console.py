@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from unshard.adapters import tracebacks
 from unshard.config import Task, load_task
 from unshard.core.masking import statement
-from unshard.core.shown import visible
+from unshard.core.shown import one_line, visible
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
 
@@ -110,7 +110,7 @@ class Console:
         else:
             _line(f"unshard: {error}", self.err)
         if self.verbose:
-            print(on_terminal(tracebacks.text_of(cause or error)), end="", file=self.err, flush=True)
+            print(on_terminal(tracebacks.traceback_text(cause or error)), end="", file=self.err, flush=True)
         return 1
 
 
@@ -170,4 +170,4 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _cell(value: object) -> str:
     # Secrets are masked before a statement is wrapped: afterwards it is not a statement any more.
-    return "-" if value is None or value == "" else on_terminal(" ".join(str(value).split()))
+    return "-" if value is None or value == "" else on_terminal(one_line(str(value)))

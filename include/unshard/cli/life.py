@@ -14,7 +14,7 @@ from unshard.units.work import Work, open_work
 VIA = "command line"
 
 
-def pause(options: Namespace, console: Console) -> Answer:
+def pause_command(options: Namespace, console: Console) -> Answer:
     """Start no new work of the task."""
     task = console.load(options.task)
     with open_work(task) as work:
@@ -28,7 +28,7 @@ def pause(options: Namespace, console: Console) -> Answer:
     return Answer({**_document(task.name, changed), "at_work": [*busy]}, lines)
 
 
-def resume(options: Namespace, console: Console) -> Answer:
+def resume_command(options: Namespace, console: Console) -> Answer:
     """Continue a task."""
     task = console.load(options.task)
     with open_work(task) as work:
@@ -37,7 +37,7 @@ def resume(options: Namespace, console: Console) -> Answer:
     return Answer(_document(task.name, changed), [f"task {task.name} {told}"])
 
 
-def stop(options: Namespace, console: Console) -> Answer:
+def stop_command(options: Namespace, console: Console) -> Answer:
     """Stop a task for good; remove its state with --remove-meta."""
     task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
@@ -83,8 +83,8 @@ def _document(task: str, changed: lifecycle.Changed) -> dict[str, Any]:
     return {"task": task, "changed": changed.is_new, "pause": pause_document(changed.pause)}
 
 
-def migrate(options: Namespace, console: Console) -> Answer:
-    """Create the meta tables or migrate them to this version; current tables stay as they are."""
+def migrate_command(options: Namespace, console: Console) -> Answer:
+    """Create the meta tables; present ones stay as they are."""
     task = console.load(options.task)
     with open_work(task) as work:
         version = work.meta.version()

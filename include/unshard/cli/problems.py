@@ -19,7 +19,7 @@ KEYS = "target key column shard error row window state times first_at last_at"
 SHOWN = 1000
 
 
-def collisions(options: Namespace, console: Console) -> Answer:
+def collisions_command(options: Namespace, console: Console) -> Answer:
     """List collisions, open ones first."""
     task = console.load(options.task)
     with existing_meta(task) as meta:
@@ -63,7 +63,7 @@ def _collision_row(each: RecordedCollision) -> tuple[object, ...]:
     return clash.target, key, clash.shard, clash.owner, place, each.state, amount(each.times), last
 
 
-def row_errors(options: Namespace, console: Console) -> Answer:
+def row_errors_command(options: Namespace, console: Console) -> Answer:
     """List diverted rows; those that the target still lacks come first."""
     task = console.load(options.task)
     with existing_meta(task) as meta:
@@ -87,7 +87,7 @@ def _error_row(each: RowError) -> tuple[object, ...]:
 ACCEPT = "accept-values"
 
 
-def reload(options: Namespace, console: Console) -> Answer:
+def reload_command(options: Namespace, console: Console) -> Answer:
     """Reload columns of one shard, or continue that."""
     from unshard.units.checks.backups import refuse_older
     from unshard.units.task.optimistic import accept_values

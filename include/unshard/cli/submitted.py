@@ -37,7 +37,7 @@ def submitted(doc: str | None, job: Job, shown: str, argv: Sequence[str] | None 
         sys.stderr.write(f"{on_terminal(str(error))}\n")
         return os.EX_TEMPFAIL if error.transient else 1
     except Exception as error:
-        sys.stderr.write(f"{on_terminal(str(tracebacks.coded(error)))}\n")
+        sys.stderr.write(f"{on_terminal(str(tracebacks.with_traceback_file(error)))}\n")
         return os.EX_TEMPFAIL
     line = " ".join(f"{name}={getattr(report, name)}" for name in shown.split())
     sys.stdout.write(f"{on_terminal(line)}\n")

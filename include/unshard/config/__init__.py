@@ -5,12 +5,12 @@ key is declared once, with the field that has its value (`taskkeys`, `unitkeys`,
 writes the tables of docs/config.md from the declarations.
 """
 
-from unshard.config.checks import is_spark_master
-from unshard.config.model import Instance, Task
 from unshard.config.reading import has_changed, load_task
 from unshard.config.secrets import Connections, environment_connections, resolve, storage_access
 from unshard.config.sources import Endpoint, Flavor, Source
+from unshard.config.task import Instance, Task
 from unshard.config.taskkeys import Options, PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
+from unshard.config.textchecks import is_spark_master
 from unshard.config.unitkeys import Consistency, DumpOptions, LoadOptions, OnDuplicate, SyncOptions
 
 __all__ = [

@@ -10,7 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
-from unshard.config.checks import is_spark_master
+from unshard.config.textchecks import is_spark_master
 from unshard.errors.config import NotAllowed
 
 SECRET_FOLDERS, SECRET_PREFIXES = "UNSHARD_SECRET_FOLDERS", "UNSHARD_SECRET_PREFIXES"
@@ -43,7 +43,7 @@ def variable(name: str) -> str:
     return name
 
 
-def spark_connection(value: str) -> str:
+def allowed_spark_connection(value: str) -> str:
     """Return the id of a connection or the address of Spark, which gets the passwords of the task."""
     masters = _listed(SPARK_MASTERS)
     is_allowed = not is_spark_master(value) or value in masters or OWN_MASTER.fullmatch(value) is not None

@@ -93,7 +93,7 @@ class ValueKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """A key that unshard supports."""
 
     name: str
@@ -110,12 +110,12 @@ class Key:
         return declared(self)
 
 
-def declared(*keys: Key, repr: bool = True) -> Any:
+def declared(*keys: ConfigKey, repr: bool = True) -> Any:
     """Return a field of a dataclass with the value of its key, or with one that `build` gets for several keys."""
     return field(default=keys[0].default if len(keys) == 1 else None, repr=repr, metadata={KEYS: keys})
 
 
-def keys_of(kind: Any) -> tuple[Key, ...]:
+def keys_of(kind: Any) -> tuple[ConfigKey, ...]:
     """Return the keys of a dataclass, in the order of its fields."""
     return tuple(key for each in fields(kind) for key in each.metadata.get(KEYS, ()))
 
@@ -155,7 +155,7 @@ class Refused:
     """The supported key of the same block that makes this one an `Ignored`."""
 
 
-Declared = Key | Later | Ignored | Refused
+Declared = ConfigKey | Later | Ignored | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +216,16 @@ def read_block(block: Block, node: Node, place: FilePlace) -> Values:
             places[key.name] = place.at(key.name, node.lines[key.name])
             with place.findings.collected():
                 _read_key(key, child, places[key.name], values)
-        elif isinstance(key, Key) and key.required:
+        elif isinstance(key, ConfigKey) and key.required:
             place.findings.errors.append(MissingKey(str(place), key.name, key.about))
-        if isinstance(key, Key):
+        if isinstance(key, ConfigKey):
             values.setdefault(key.name, key.default)
     return Values(place, values, places)
 
 
 def _read_key(key: Declared, node: Node, place: FilePlace, values: dict[str, Any]) -> None:
     match key:
-        case Key():
+        case ConfigKey():
             values[key.name] = key.kind.read(node, place)
         case Later():
             if not asks_nothing(node, key.harmless):
@@ -272,7 +272,7 @@ def kind_of(node: Node) -> str:
 def _unknown(block: Block, name: str, place: FilePlace) -> UnknownKey:
     from difflib import get_close_matches
 
-    allowed = [key.name for key in block.keys if isinstance(key, Key)]
+    allowed = [key.name for key in block.keys if isinstance(key, ConfigKey)]
     close = get_close_matches(name.lower().replace("_", "-"), block.names, 1, 0.6)
     suggestion = f", did you mean '{close[0]}'?" if close else ""
     return UnknownKey(str(place), name, ", ".join(allowed), suggestion)

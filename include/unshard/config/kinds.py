@@ -157,7 +157,7 @@ def seconds_in(value: str) -> float | None:
     return sum(float(number) * SECONDS[unit] for number, unit in parts)
 
 
-def size() -> ValueKind:
+def byte_size() -> ValueKind:
     """Bytes, with KiB, MiB, GiB (powers of 1024) or KB, MB, GB (powers of 1000)."""
     wanted = "a size above zero like 64MiB, or a number of bytes"
 

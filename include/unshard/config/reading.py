@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from unshard.config.checks import OFFSET, time_zone
 from unshard.config.declare import Block, FilePlace, Values, build, read_block
 from unshard.config.dumpling import ExtraArguments, extra_arguments
-from unshard.config.model import Instance, Task
 from unshard.config.rulekeys import allow_list, event_rule, mapping_rule, route_rule, row_filter
 from unshard.config.sources import TIME_ZONE, Source, SourceFiles, endpoint, find_sources, session_time_zone
+from unshard.config.task import Instance, Task
 from unshard.config.taskkeys import OPTIONS, TASK, Options, ShardMode, TaskMode
+from unshard.config.textchecks import OFFSET, time_zone
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, DumpOptions, LoadOptions, OnDuplicate, SyncOptions
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
@@ -163,7 +163,7 @@ def _options(values: Values, folder: Path, *, is_strict: bool) -> Options:
     return build(
         Options,
         values,
-        storage_path=storage_path(values, folder),
+        storage_path=read_storage_path(values, folder),
         bulk_connection=values["bulk-connection"] or values["spark-connection"],
         window=WindowLimits(values["window-size"], values["window-rows"], milliseconds),
         storage_conn_id=_storage_conn_id(values),
@@ -178,7 +178,7 @@ def _storage_conn_id(values: Values) -> str:
     return found
 
 
-def storage_path(values: Values, folder: Path) -> str:
+def read_storage_path(values: Values, folder: Path) -> str:
     """Return an absolute path, or the URI of a bucket or an HDFS folder."""
     value: str = values["storage-path"]
     if value.startswith("hdfs://"):

@@ -2,8 +2,8 @@
 
 from difflib import get_close_matches
 
-from unshard.config import checks
-from unshard.config.declare import Block, FilePlace, Ignored, Key, Values
+from unshard.config import textchecks
+from unshard.config.declare import Block, ConfigKey, FilePlace, Ignored, Values
 from unshard.config.kinds import blocks, boolean, choice, nested, text, texts, words
 from unshard.core.model import TableId
 from unshard.core.rules.columnmapping import INSTANCE_BITS, Affix, Expression, MappingRule, Partition
@@ -28,13 +28,15 @@ EXTRACT = {
     origin: Block(
         f"Extractor: `extract-{origin}` of a route",
         (
-            Key(
+            ConfigKey(
                 f"{origin}-regexp",
-                text("regular expression", checks.not_empty),
+                text("regular expression", textchecks.not_empty),
                 "May match anywhere in the name; the value is the concatenation of its groups `( )`.",
                 required=True,
             ),
-            Key("target-column", text("text", checks.column_name), "Target column for the value.", required=True),
+            ConfigKey(
+                "target-column", text("text", textchecks.column_name), "Target column for the value.", required=True
+            ),
         ),
     )
     for origin in Origin
@@ -43,19 +45,24 @@ EXTRACT = {
 ROUTE = Block(
     "Route: a block below `routes`",
     (
-        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas to which the rule applies.", required=True),
-        Key(
+        ConfigKey(
+            "schema-pattern", text("pattern", textchecks.not_empty), "Schemas to which the rule applies.", required=True
+        ),
+        ConfigKey(
             "table-pattern",
             text("pattern"),
             "Tables; without it the rule applies to whole schemas, and rules with one take precedence.",
             "",
         ),
-        Key("target-schema", text("text", checks.schema_name), "Schema in the target.", required=True),
-        Key(
-            "target-table", text("text", checks.table_name), "Table in the target; empty for the shard's own name.", ""
+        ConfigKey("target-schema", text("text", textchecks.schema_name), "Schema in the target.", required=True),
+        ConfigKey(
+            "target-table",
+            text("text", textchecks.table_name_or_empty),
+            "Table in the target; empty for the shard's own name.",
+            "",
         ),
         *(
-            Key(f"extract-{origin}", nested(EXTRACT[origin]), f"Writes a part of the {what} into a column.")
+            ConfigKey(f"extract-{origin}", nested(EXTRACT[origin]), f"Writes a part of the {what} into a column.")
             for origin, what in EXTRACT_FROM.items()
         ),
     ),
@@ -64,27 +71,29 @@ ROUTE = Block(
 MAPPING = Block(
     "Column mapping: a block below `column-mappings`",
     (
-        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas to which the rule applies.", required=True),
-        Key("table-pattern", text("pattern"), "Tables; without it, rules with one take precedence.", ""),
-        Key(
+        ConfigKey(
+            "schema-pattern", text("pattern", textchecks.not_empty), "Schemas to which the rule applies.", required=True
+        ),
+        ConfigKey("table-pattern", text("pattern"), "Tables; without it, rules with one take precedence.", ""),
+        ConfigKey(
             "expression",
             choice(words(Expression)),
             "Mapping of the values: `partition id`, `add prefix` or `add suffix`.",
             required=True,
         ),
-        Key(
+        ConfigKey(
             "source-column",
-            text("text", checks.column_name),
+            text("text", textchecks.column_name),
             "Column of the shards with the original values.",
             shown="as `target-column`",
         ),
-        Key(
+        ConfigKey(
             "target-column",
-            text("text", checks.column_name),
+            text("text", textchecks.column_name),
             "Column of the shards that gets the mapped values.",
             required=True,
         ),
-        Key(
+        ConfigKey(
             "arguments",
             texts(),
             "`partition id`: instance (0 to 15), prefix before the number in the schema's name, prefix in the table's "
@@ -92,14 +101,16 @@ MAPPING = Block(
             "text.",
             required=True,
         ),
-        Key(
+        ConfigKey(
             "referencing-columns",
-            texts(text("text", checks.column_name)),
+            texts(text("text", textchecks.column_name)),
             "Columns with the same mapping that need not be part of a key, such as references to mapped ids; "
             "`source-column` may be one.",
             (),
         ),
-        Key("shared-bits", boolean(), "Shards may have the same bits, because their ids are distinct anyway.", False),
+        ConfigKey(
+            "shared-bits", boolean(), "Shards may have the same bits, because their ids are distinct anyway.", False
+        ),
         Ignored("create-table-query", "rows are written into the columns of the target"),
     ),
 )
@@ -107,34 +118,40 @@ MAPPING = Block(
 TABLE_PATTERN = Block(
     "Entry of `do-tables` and `ignore-tables`",
     (
-        Key("db-name", text("pattern", checks.not_empty), "Schemas.", required=True),
-        Key("tbl-name", text("pattern", checks.not_empty), "Tables.", required=True),
+        ConfigKey("db-name", text("pattern", textchecks.not_empty), "Schemas.", required=True),
+        ConfigKey("tbl-name", text("pattern", textchecks.not_empty), "Tables.", required=True),
     ),
 )
 
 ALLOW_LIST = Block(
     "Block-allow list: a block below `block-allow-list`",
     (
-        Key("do-dbs", texts(text("pattern")), "Only these schemas are included; `ignore-dbs` is then not used.", ()),
-        Key("ignore-dbs", texts(text("pattern")), "These schemas are excluded.", ()),
-        Key("do-tables", blocks(TABLE_PATTERN), "Only these tables are included.", ()),
-        Key("ignore-tables", blocks(TABLE_PATTERN), "These tables are excluded, unless `do-tables` names them.", ()),
+        ConfigKey(
+            "do-dbs", texts(text("pattern")), "Only these schemas are included; `ignore-dbs` is then not used.", ()
+        ),
+        ConfigKey("ignore-dbs", texts(text("pattern")), "These schemas are excluded.", ()),
+        ConfigKey("do-tables", blocks(TABLE_PATTERN), "Only these tables are included.", ()),
+        ConfigKey(
+            "ignore-tables", blocks(TABLE_PATTERN), "These tables are excluded, unless `do-tables` names them.", ()
+        ),
     ),
 )
 
 EVENT_FILTER = Block(
     "Binlog event filter: a block below `filters`, or an entry of it in a source file",
     (
-        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas to which the rule applies.", required=True),
-        Key("table-pattern", text("pattern"), "Tables; without it the rule applies to the whole schemas.", ""),
-        Key("events", texts(), "Names of changes, see above.", ()),
-        Key(
+        ConfigKey(
+            "schema-pattern", text("pattern", textchecks.not_empty), "Schemas to which the rule applies.", required=True
+        ),
+        ConfigKey("table-pattern", text("pattern"), "Tables; without it the rule applies to the whole schemas.", ""),
+        ConfigKey("events", texts(), "Names of changes, see above.", ()),
+        ConfigKey(
             "sql-pattern",
-            texts(text("regular expression", checks.not_empty)),
+            texts(text("regular expression", textchecks.not_empty)),
             "Regular expressions for the source's statement without comments; they ignore case and may match anywhere.",
             (),
         ),
-        Key(
+        ConfigKey(
             "action",
             choice(words(Action)),
             "`Ignore` drops matching changes, `Do` drops all others. `Error` stops the "
@@ -150,18 +167,18 @@ OF_UPDATES = EXPRESSIONS[1:3]
 ROW_FILTER = Block(
     "Expression filter: a block below `expression-filter`",
     (
-        Key("schema", text("text", checks.schema_name), "Name of the shard's schema.", required=True),
-        Key("table", text("text", checks.not_empty), "Name of the shard's table.", required=True),
-        Key(
+        ConfigKey("schema", text("text", textchecks.schema_name), "Name of the shard's schema.", required=True),
+        ConfigKey("table", text("text", textchecks.not_empty), "Name of the shard's table.", required=True),
+        ConfigKey(
             "insert-value-expr", text("expression", unfit_expression), "Inserted rows for which it is true are dropped."
         ),
-        Key(
+        ConfigKey(
             "update-old-value-expr",
             text("expression", unfit_expression),
             "Updates are dropped if it is true for the old row. If the next key is set, both must be true.",
         ),
-        Key("update-new-value-expr", text("expression", unfit_expression), "The same for the new row."),
-        Key(
+        ConfigKey("update-new-value-expr", text("expression", unfit_expression), "The same for the new row."),
+        ConfigKey(
             "delete-value-expr",
             text("expression", unfit_expression),
             "Deletes of rows for which it is true are dropped.",

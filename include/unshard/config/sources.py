@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from unshard.config import checks
+from unshard.config import textchecks
 from unshard.config.allowed import source_file
 from unshard.config.declare import (
     BY_GTID,
     Block,
+    ConfigKey,
     FilePlace,
     Ignored,
-    Key,
     Refused,
     Values,
     build,
@@ -70,25 +70,25 @@ class Flavor(StrEnum):
 class Security:
     """Paths of the certificates of a connection. They are read when it opens."""
 
-    ca: Path | None = Key(
+    ca: Path | None = ConfigKey(
         "ssl-ca",
-        text("path", checks.not_empty),
+        text("path", textchecks.not_empty),
         "Certificates (PEM) of the accepted certificate authorities.",
         shown="those of the system",
     ).field
-    certificate: Path | None = Key(
-        "ssl-cert", text("path", checks.not_empty), "Client certificate (PEM); requires `ssl-key`."
+    certificate: Path | None = ConfigKey(
+        "ssl-cert", text("path", textchecks.not_empty), "Client certificate (PEM); requires `ssl-key`."
     ).field
-    key: Path | None = Key(
-        "ssl-key", text("path", checks.not_empty), "Private key (PEM) of `ssl-cert`, without a password."
+    key: Path | None = ConfigKey(
+        "ssl-key", text("path", textchecks.not_empty), "Private key (PEM) of `ssl-cert`, without a password."
     ).field
-    allowed: tuple[str, ...] = Key(
+    allowed: tuple[str, ...] = ConfigKey(
         "cert-allowed-cn",
-        texts(text("text", checks.not_empty)),
+        texts(text("text", textchecks.not_empty)),
         "The server's certificate must have one of these common names; its host name is then not checked.",
         (),
     ).field
-    verify: Verify | None = Key(
+    verify: Verify | None = ConfigKey(
         "verify",
         choice(words(Verify)),
         "Checks of the server's certificate: `full` checks its authority and host name, `ca` its "
@@ -114,28 +114,34 @@ SECURITY = Block(
 class Endpoint:
     """Address and account of a server from the files; None for values of an Airflow connection."""
 
-    host: str | None = Key("host", text("text", checks.not_empty), "Name or address; required without `conn-id`.").field
-    port: int | None = Key("port", integer(1, LAST_PORT), "TCP port.", shown="that of `conn-id`, else `3306`").field
-    user: str | None = Key("user", text("text", checks.not_empty), "User name; required without `conn-id`.").field
-    conn_id: str | None = Key(
+    host: str | None = ConfigKey(
+        "host", text("text", textchecks.not_empty), "Name or address; required without `conn-id`."
+    ).field
+    port: int | None = ConfigKey(
+        "port", integer(1, LAST_PORT), "TCP port.", shown="that of `conn-id`, else `3306`"
+    ).field
+    user: str | None = ConfigKey(
+        "user", text("text", textchecks.not_empty), "User name; required without `conn-id`."
+    ).field
+    conn_id: str | None = ConfigKey(
         "conn-id",
-        text("text", checks.connection_id, shown=False),
+        text("text", textchecks.connection_id, shown=False),
         "Airflow Connection of the type `mysql` with host, port, login, password and TLS settings; `host`, `port`, "
         "`user` and `security` are not allowed beside it. "
         "The command line reads it from the environment variable `AIRFLOW_CONN_<ID>`.",
     ).field
-    password_env: str | None = Key(
+    password_env: str | None = ConfigKey(
         "password-env",
-        text("text", checks.environment_name, shown=False),
+        text("text", textchecks.environment_name, shown=False),
         "Environment variable with the password; its name begins with `UNSHARD_`, see [above](#secrets).",
     ).field
-    password_file: Path | None = Key(
+    password_file: Path | None = ConfigKey(
         "password-file",
-        text("path", checks.not_empty),
+        text("path", textchecks.not_empty),
         "File with the password, below `/run/secrets/unshard`, see [above](#secrets); trailing line ends are ignored.",
     ).field
     password: str | None = declared(
-        Key(
+        ConfigKey(
             "password",
             secret(),
             "The password itself; causes a warning on every start. unshard does not decrypt text of `dmctl encrypt`; a "
@@ -144,7 +150,7 @@ class Endpoint:
         ),
         repr=False,
     )
-    session: tuple[tuple[str, str], ...] = Key(
+    session: tuple[tuple[str, str], ...] = ConfigKey(
         "session",
         variables(OWN_VARIABLES, IDLE_VARIABLES),
         "Session variables of every connection to this server. unshard sets those itself that affect values: "
@@ -153,7 +159,7 @@ class Endpoint:
         "written without checks. `time_zone` of the target is the default of the task's `timezone`, as in DM.",
         (),
     ).field
-    security: Security | None = Key(
+    security: Security | None = ConfigKey(
         "security",
         nested(SECURITY),
         "TLS, see below; without it, or if all its values are empty, unshard uses TLS if the server offers it, and "
@@ -194,35 +200,35 @@ CHECKER_NAMES = (
 SOURCE = Block(
     "Source file",
     (
-        Key(
+        ConfigKey(
             "source-id",
-            text("text", checks.source_id),
+            text("text", textchecks.source_id),
             "Id of the source, at most 32 characters; instances refer to it.",
             required=True,
         ),
-        Key("from", nested(SERVER), "The server, see below.", required=True),
-        Key(
+        ConfigKey("from", nested(SERVER), "The server, see below.", required=True),
+        ConfigKey(
             "server-id",
             integer(0, LAST_SERVER_ID),
             "Replica id of a live run; it must be unique among all replicas. 0: derived from task and source id. Short "
             "pulls inside a window use a random one.",
             0,
         ),
-        Key("flavor", choice(words(Flavor)), "Server product.", Flavor.DETECT, shown="detected"),
-        Key("enable", boolean(), "A task that uses a disabled source is rejected.", True),
-        Key(
+        ConfigKey("flavor", choice(words(Flavor)), "Server product.", Flavor.DETECT, shown="detected"),
+        ConfigKey("enable", boolean(), "A task that uses a disabled source is rejected.", True),
+        ConfigKey(
             "case-sensitive",
             boolean(),
             "Match names of this source case-sensitively, as with the same key of the task.",
             False,
         ),
-        Key("filters", blocks(EVENT_FILTER), "Binlog event filters for every task, after the task's own.", ()),
-        Key(
+        ConfigKey("filters", blocks(EVENT_FILTER), "Binlog event filters for every task, after the task's own.", ()),
+        ConfigKey(
             "purge",
             nested(Block("Purge of the relay log", PURGE_BLOCK)),
             f"DM's rules for old relay files: no effect, {PURGE}.",
         ),
-        Key(
+        ConfigKey(
             "checker",
             nested(Block("Automatic resuming", tuple(Ignored(name, RETRY) for name in CHECKER_NAMES))),
             f"DM's automatic resuming: no effect, {RETRY}.",

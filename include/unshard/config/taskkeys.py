@@ -5,9 +5,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from unshard.config import checks
-from unshard.config.declare import Block, Ignored, Key, declared, keys_of
-from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
+from unshard.config import textchecks
+from unshard.config.declare import Block, ConfigKey, Ignored, declared, keys_of
+from unshard.config.kinds import (
+    blocks,
+    boolean,
+    byte_size,
+    choice,
+    duration,
+    integer,
+    named,
+    nested,
+    text,
+    texts,
+    words,
+)
 from unshard.config.rulekeys import ALLOW_LIST, EVENT_FILTER, MAPPING, ROUTE, ROW_FILTER
 from unshard.config.sources import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
@@ -95,42 +107,42 @@ def rules_shown(rules: Iterable[str]) -> str:
 class Options:
     """The block `unshard`."""
 
-    schedule: str = Key(
+    schedule: str = ConfigKey(
         "schedule",
-        text("cron expression", checks.cron),
+        text("cron expression", textchecks.cron),
         "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs "
         "the triggerer. With another schedule each live run ends when it has caught up.",
         "* * * * *",
     ).field
-    live_run: timedelta = Key(
+    live_run: timedelta = ConfigKey(
         "live-run",
         duration(),
         "Longest time of a live run in Airflow; a new one follows at once if there is work left.",
         timedelta(minutes=10),
         shown="10m",
     ).field
-    idle_after: timedelta = Key(
+    idle_after: timedelta = ConfigKey(
         "idle-after",
         duration(),
         "Time without binlog after which a live run in Airflow ends. New binlog starts the next one.",
         timedelta(seconds=20),
         shown="20s",
     ).field
-    sources_per_worker: int = Key(
+    sources_per_worker: int = ConfigKey(
         "sources-per-worker",
         integer(0),
         "Sources that share one process in Airflow.",
         0,
         shown="a quarter of the sources, so that a task has at most four processes",
     ).field
-    lock_timeout: timedelta = Key(
+    lock_timeout: timedelta = ConfigKey(
         "lock-timeout",
         duration(),
         "Time that a DDL lock may wait for shards before its DAG run fails.",
         timedelta(hours=1),
         shown="1h",
     ).field
-    contract_delay: timedelta = Key(
+    contract_delay: timedelta = ConfigKey(
         "contract-delay",
         duration(),
         "With `shard-mode: optimistic`: how long a target keeps what no shard needs any more, for shards that may "
@@ -138,9 +150,9 @@ class Options:
         timedelta(),
         shown="none",
     ).field
-    storage_path: str = Key(
+    storage_path: str = ConfigKey(
         "storage-path",
-        text("path or URI", checks.storage_path, shown=False),
+        text("path or URI", textchecks.storage_path, shown=False),
         "Storage of dumped rows, relay segments and held rows, in a folder named after the task. A relative path "
         "begins at the folder of the task file. Every Spark worker must reach it: a folder (`file://` is allowed), "
         "which a cluster shares by NFS or similar, `s3://bucket/prefix` of an object store, or "
@@ -148,32 +160,32 @@ class Options:
         "unshard-storage",
     ).field
     """Absolute path or URI, without the task's name: `Task.storage` has it."""
-    storage_conn_id: str = Key(
+    storage_conn_id: str = ConfigKey(
         "storage-conn-id",
-        text("text", checks.connection_id, shown=False),
+        text("text", textchecks.connection_id, shown=False),
         "Airflow Connection of the object store, see [below](#object-stores).",
         "",
         shown="the environment",
     ).field
-    spark_connection: str = Key(
+    spark_connection: str = ConfigKey(
         "spark-connection",
-        text("text", checks.spark_connection),
+        text("text", textchecks.spark_connection),
         "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
         "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With "
         "`local[…]`, the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones "
         "only.",
         "local[*]",
     ).field
-    bulk_connection: str = Key(
+    bulk_connection: str = ConfigKey(
         "bulk-connection",
-        text("text", checks.spark_connection),
+        text("text", textchecks.spark_connection),
         "Spark for dump, load and validation.",
         shown="as `spark-connection`",
     ).field
     window: WindowLimits = declared(
-        Key(
+        ConfigKey(
             "window-size",
-            size(),
+            byte_size(),
             "Largest number of bytes of binlog and held files in one section of a window; a single larger transaction "
             "is one section. A backlog of any size is split into windows. A window that only applies rows to one "
             "target may have up to eight sections; each is committed before the next one. Other windows have one "
@@ -185,14 +197,14 @@ class Options:
             128 * 1024 * 1024,
             shown="128MiB",
         ),
-        Key(
+        ConfigKey(
             "window-time",
             duration(),
             "Intended duration of a window, estimated from the bytes per second of the last five.",
             timedelta(seconds=30),
             shown="30s",
         ),
-        Key(
+        ConfigKey(
             "window-rows",
             integer(1),
             "Intended maximum of row changes in a section of a window, estimated from the rows per byte of the last "
@@ -200,13 +212,13 @@ class Options:
             1_000_000,
         ),
     )
-    filter_load: bool = Key(
+    filter_load: bool = ConfigKey(
         "filter-load",
         boolean(),
         "Whether `insert-value-expr` of expression filters also filters the load; in DM it does not.",
         False,
     ).field
-    row_errors: RowErrors = Key(
+    row_errors: RowErrors = ConfigKey(
         "row-errors",
         choice(words(RowErrors)),
         "Action for a row of a window or of the load that does not fit its target: `stop` suspends the target "
@@ -214,7 +226,7 @@ class Options:
         "`row_error` of the meta schema, and the target lacks it.",
         RowErrors.STOP,
     ).field
-    drop_shard_rows: DropShardRows = Key(
+    drop_shard_rows: DropShardRows = ConfigKey(
         "drop-shard-rows",
         choice(words(DropShardRows)),
         "Rows of a shard of a merged target after DROP TABLE, DROP DATABASE or TRUNCATE: `keep` leaves them in the "
@@ -223,7 +235,7 @@ class Options:
         "A change applies to statements that no window has reached.",
         DropShardRows.KEEP,
     ).field
-    primary_key: PrimaryKey = Key(
+    primary_key: PrimaryKey = ConfigKey(
         "target-primary-key",
         choice(PRIMARY_KEYS),
         "Storage of the target tables that unshard creates on TiDB: by the primary key (`clustered`), which no "
@@ -232,7 +244,7 @@ class Options:
         PrimaryKey.DEFAULT,
         shown="the server's",
     ).field
-    unsupported_indexes: UnsupportedIndexes = Key(
+    unsupported_indexes: UnsupportedIndexes = ConfigKey(
         "unsupported-indexes",
         choice(words(UnsupportedIndexes)),
         "Action if the target refuses a non-unique index of the shards: `error` fails `unshard check`; "
@@ -247,9 +259,9 @@ OPTIONS = Block(
     "unshard's own block `unshard`",
     (
         *keys_of(Options),
-        Key(
+        ConfigKey(
             "sources",
-            texts(text("path", checks.not_empty)),
+            texts(text("path", textchecks.not_empty)),
             "Source files; relative paths begin at the folder of the task file.",
             shown="`sources/*.yaml` next to the task file, or next to its folder if that is `tasks`",
         ),
@@ -259,11 +271,13 @@ OPTIONS = Block(
 META = Block(
     "Start: `meta` of an instance",
     (
-        Key("binlog-name", text("text", checks.binlog_file), "Binlog file in which the windows begin."),
-        Key("binlog-pos", integer(0), "Byte position in the file, between two transactions; values below 4 mean 4.", 4),
-        Key(
+        ConfigKey("binlog-name", text("text", textchecks.binlog_file), "Binlog file in which the windows begin."),
+        ConfigKey(
+            "binlog-pos", integer(0), "Byte position in the file, between two transactions; values below 4 mean 4.", 4
+        ),
+        ConfigKey(
             "binlog-gtid",
-            text("text", checks.gtids),
+            text("text", textchecks.gtids),
             "GTIDs of all transactions before the start, instead of `binlog-name`; ignored if both are set. `uuid:0` "
             "means no transaction. If both are empty, the task needs `--start-time`.",
         ),
@@ -273,23 +287,25 @@ META = Block(
 INSTANCE = Block(
     "Instance: an entry of `mysql-instances`",
     (
-        Key("source-id", text("text", checks.source_id), "Id of a source, from its source file.", required=True),
-        Key("meta", nested(META), "Start of a task in task-mode `incremental`; ignored in other modes."),
-        Key("route-rules", texts(), "Names of routes.", ()),
-        Key("filter-rules", texts(), "Names of binlog event filters.", ()),
-        Key("expression-filters", texts(), "Names of expression filters.", ()),
-        Key("column-mapping-rules", texts(), "Names of column mappings.", ()),
-        Key("block-allow-list", text(), "Name of a block-allow list."),
-        Key("black-white-list", text(), "Old name of `block-allow-list`."),
-        Key("mydumper-config-name", text(), "Name of a block in `mydumpers`."),
-        Key("mydumper", nested(MYDUMPER), "The same settings inline."),
-        Key("mydumper-thread", integer(0), "Instead of its `threads`, unless it is 0."),
-        Key("loader-config-name", text(), "Name of a block in `loaders`."),
-        Key("loader", nested(LOADER), "The same settings inline."),
-        Key("loader-thread", integer(0), "Instead of its `pool-size`, unless it is 0."),
-        Key("syncer-config-name", text(), "Name of a block in `syncers`."),
-        Key("syncer", nested(SYNCER), "The same settings inline."),
-        Key("validator-config-name", text(), "Name of a block in `validators`."),
+        ConfigKey(
+            "source-id", text("text", textchecks.source_id), "Id of a source, from its source file.", required=True
+        ),
+        ConfigKey("meta", nested(META), "Start of a task in task-mode `incremental`; ignored in other modes."),
+        ConfigKey("route-rules", texts(), "Names of routes.", ()),
+        ConfigKey("filter-rules", texts(), "Names of binlog event filters.", ()),
+        ConfigKey("expression-filters", texts(), "Names of expression filters.", ()),
+        ConfigKey("column-mapping-rules", texts(), "Names of column mappings.", ()),
+        ConfigKey("block-allow-list", text(), "Name of a block-allow list."),
+        ConfigKey("black-white-list", text(), "Old name of `block-allow-list`."),
+        ConfigKey("mydumper-config-name", text(), "Name of a block in `mydumpers`."),
+        ConfigKey("mydumper", nested(MYDUMPER), "The same settings inline."),
+        ConfigKey("mydumper-thread", integer(0), "Instead of its `threads`, unless it is 0."),
+        ConfigKey("loader-config-name", text(), "Name of a block in `loaders`."),
+        ConfigKey("loader", nested(LOADER), "The same settings inline."),
+        ConfigKey("loader-thread", integer(0), "Instead of its `pool-size`, unless it is 0."),
+        ConfigKey("syncer-config-name", text(), "Name of a block in `syncers`."),
+        ConfigKey("syncer", nested(SYNCER), "The same settings inline."),
+        ConfigKey("validator-config-name", text(), "Name of a block in `validators`."),
         Ignored("syncer-thread", "unshard applies rows in windows"),
     ),
 )
@@ -297,7 +313,7 @@ INSTANCE = Block(
 LIGHTNING = Block(
     "TiDB Lightning: `tidb`",
     (
-        Key("backend", choice({"tidb": "tidb"}, {"local": PHYSICAL}), "Rows are loaded by SQL."),
+        ConfigKey("backend", choice({"tidb": "tidb"}, {"local": PHYSICAL}), "Rows are loaded by SQL."),
         Ignored("status-port", OF_PHYSICAL),
         Ignored("pd-addr", OF_PHYSICAL),
     ),
@@ -306,14 +322,14 @@ LIGHTNING = Block(
 TASK = Block(
     "Task file",
     (
-        Key(
+        ConfigKey(
             "name",
-            text("text", checks.task_name),
+            text("text", textchecks.task_name),
             "Name of the task, at most 64 characters. Names of DAGs and folders have letters, digits, `_`, `.` and `-` "
             "of it; other characters become `_`, and a number that belongs to the name follows.",
             required=True,
         ),
-        Key(
+        ConfigKey(
             "task-mode",
             choice(words(TaskMode)),
             "`full`: dump and load; `incremental`: windows from `meta`, a start time or the current position; `all`: "
@@ -321,7 +337,7 @@ TASK = Block(
             "name; `load&sync`: also follow the binlog after it.",
             required=True,
         ),
-        Key(
+        ConfigKey(
             "shard-mode",
             choice(words(ShardMode)),
             "Coordination of the shards' DDLs. `pessimistic`: the target gets a DDL when all shards have run it. "
@@ -332,34 +348,34 @@ TASK = Block(
             "DM.",
             ShardMode.NONE,
         ),
-        Key("is-sharding", boolean(), "DM's old switch. unshard always coordinates shards.", True),
-        Key(
+        ConfigKey("is-sharding", boolean(), "DM's old switch. unshard always coordinates shards.", True),
+        ConfigKey(
             "meta-schema",
-            text("text", checks.schema_name),
+            text("text", textchecks.schema_name),
             "Schema in the target for unshard's own tables.",
             "unshard_meta",
         ),
-        Key(
+        ConfigKey(
             "timezone",
-            text("time zone", checks.time_zone),
+            text("time zone", textchecks.time_zone),
             "IANA name or offset: time zone of DDLs whose session has that of its machine, and of conversions from and "
             "to TIMESTAMP in optimistic mode. Other rows do not depend on it, because TIMESTAMP is transferred in UTC.",
             "+00:00",
         ),
-        Key("case-sensitive", boolean(), "Whether patterns of routes and lists are case-sensitive.", False),
-        Key("target-database", nested(SERVER), "The target server, see below.", required=True),
-        Key("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
-        Key("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
-        Key("filters", named(EVENT_FILTER), "Binlog event filters by name, see below.", shown="none"),
-        Key("expression-filter", named(ROW_FILTER), "Expression filters by name, see below.", shown="none"),
-        Key("column-mappings", named(MAPPING), "Column mappings by name, see below.", shown="none"),
-        Key("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
-        Key("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
-        Key("mydumpers", named(MYDUMPER), "Settings of the dump by name, see below.", shown="none"),
-        Key("loaders", named(LOADER), "Settings of the load by name, see below.", shown="none"),
-        Key("syncers", named(SYNCER), "Settings of windows by name, see below.", shown="none"),
-        Key("validators", named(VALIDATOR), "DM's continuous validation by name, see below.", shown="none"),
-        Key(
+        ConfigKey("case-sensitive", boolean(), "Whether patterns of routes and lists are case-sensitive.", False),
+        ConfigKey("target-database", nested(SERVER), "The target server, see below.", required=True),
+        ConfigKey("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
+        ConfigKey("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
+        ConfigKey("filters", named(EVENT_FILTER), "Binlog event filters by name, see below.", shown="none"),
+        ConfigKey("expression-filter", named(ROW_FILTER), "Expression filters by name, see below.", shown="none"),
+        ConfigKey("column-mappings", named(MAPPING), "Column mappings by name, see below.", shown="none"),
+        ConfigKey("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
+        ConfigKey("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
+        ConfigKey("mydumpers", named(MYDUMPER), "Settings of the dump by name, see below.", shown="none"),
+        ConfigKey("loaders", named(LOADER), "Settings of the load by name, see below.", shown="none"),
+        ConfigKey("syncers", named(SYNCER), "Settings of windows by name, see below.", shown="none"),
+        ConfigKey("validators", named(VALIDATOR), "DM's continuous validation by name, see below.", shown="none"),
+        ConfigKey(
             "online-ddl",
             boolean(),
             "Whether unshard recognises the tables with which gh-ost and pt-online-schema-change change a shard: they "
@@ -368,23 +384,23 @@ TASK = Block(
             "key, a sign of a tool is required as well.",
             True,
         ),
-        Key(
+        ConfigKey(
             "shadow-table-rules",
-            texts(text("regular expression", checks.one_group)),
+            texts(text("regular expression", textchecks.one_group)),
             "Names of shadow tables; the group `( )` is the shard's name. With your own rules, or with "
             "`online-ddl: true` in the file, every copy of a shard with such a name is a shadow table. Otherwise the "
             "triggers, log or comment of a tool must also exist; without them the table is an ordinary table.",
             (),
             shown=rules_shown(SHADOW_RULES),
         ),
-        Key(
+        ConfigKey(
             "trash-table-rules",
-            texts(text("regular expression", checks.one_group)),
+            texts(text("regular expression", textchecks.one_group)),
             "Names of the tools' other tables.",
             (),
             shown=rules_shown(TRASH_RULES),
         ),
-        Key(
+        ConfigKey(
             "ignore-checking-items",
             texts(choice({name: name for name in IGNORABLE})),
             "Names of prechecks whose problems are shown but do not stop the task; `all` for every precheck. An error"
@@ -392,22 +408,22 @@ TASK = Block(
             (),
             shown="none",
         ),
-        Key("unshard", nested(OPTIONS), "unshard's own settings, see below."),
-        Key(
+        ConfigKey("unshard", nested(OPTIONS), "unshard's own settings, see below."),
+        ConfigKey(
             "strict-optimistic-shard-mode",
             boolean(),
             "With `shard-mode: optimistic`: a DDL of a shard is executed as it is, or waits for an operator. Otherwise "
             "unshard executes its own ALTER TABLE if the text of the shard does not lead to the join.",
             False,
         ),
-        Key(
+        ConfigKey(
             "online-ddl-scheme",
             choice({"gh-ost": "gh-ost", "pt": "pt"}),
             "DM's old key; it means `online-ddl: true`. unshard follows both tools.",
             "",
             shown="none",
         ),
-        Key(
+        ConfigKey(
             "collation_compatible",
             choice({"loose": "loose", "strict": "strict"}),
             "Both are the same here: unshard creates target tables with the collations of the shards, also if their "
@@ -415,7 +431,7 @@ TASK = Block(
             "loose",
         ),
         Ignored("remove-meta", "use `unshard run --remove-meta` or `unshard stop --remove-meta` once", ("false",)),
-        Key("clean-dump-file", boolean(), "Whether dumped files are removed after every source is loaded.", True),
+        ConfigKey("clean-dump-file", boolean(), "Whether dumped files are removed after every source is loaded.", True),
         Ignored("experimental", "every window commits its checkpoint", ("false",)),
         Ignored(
             "mariadb2tidb", "target tables get the structures of the shards; `check` names what the target refuses"
@@ -423,7 +439,7 @@ TASK = Block(
         Ignored("enable-heartbeat", REMOVED, ("false",)),
         Ignored("heartbeat-update-interval", REMOVED, ("1",)),
         Ignored("heartbeat-report-interval", REMOVED, ("1", "10")),
-        Key(
+        ConfigKey(
             "tidb",
             nested(LIGHTNING),
             "DM's old block for TiDB Lightning. Its `backend` may be `tidb`: rows are loaded by SQL; `local` is the "

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.config.declare import BY_GTID, Block, Ignored, Key, keys_of
-from unshard.config.kinds import boolean, choice, integer, size, text, words
+from unshard.config.declare import BY_GTID, Block, ConfigKey, Ignored, keys_of
+from unshard.config.kinds import boolean, byte_size, choice, integer, text, words
 from unshard.core.rules.filters import unfit_expression
 
 PHYSICAL = "the physical import"
@@ -64,15 +64,17 @@ CONSISTENCIES = {
 class DumpOptions:
     """From `mydumpers`."""
 
-    threads: int = Key("threads", integer(1, zero=4), "Concurrent chunks of one source; 0 means the default.", 4).field
-    chunk_rows: int = Key(
+    threads: int = ConfigKey(
+        "threads", integer(1, zero=4), "Concurrent chunks of one source; 0 means the default.", 4
+    ).field
+    chunk_rows: int = ConfigKey(
         "rows",
         integer(0),
         "Rows of a chunk, a range of the key; 0: a table is one chunk. "
         "A chunk has at most 20,000 rows if the target, as TiDB, does not accept LOAD DATA in a transaction.",
         200_000,
     ).field
-    consistency: Consistency = Key(
+    consistency: Consistency = ConfigKey(
         "consistency",
         choice(CONSISTENCIES),
         "Consistency of the dump. `auto` and `none` are the same here: tables with a usable key are read in chunks "
@@ -83,15 +85,15 @@ class DumpOptions:
         "consistent for any engine.",
         Consistency.AUTO,
     ).field
-    rate: int = Key(
+    rate: int = ConfigKey(
         "rate-limit",
-        size(),
+        byte_size(),
         "Bytes of rows that all threads of a source together read per second, such as `20MiB`, for a source "
         "with other load. Windows and the relay are not limited.",
         0,
         shown="no limit",
     ).field
-    where: str = Key(
+    where: str = ConfigKey(
         "where",
         WHERE,
         "SQL expression: only rows for which it is true are dumped, in every shard. It names columns without their "
@@ -108,10 +110,10 @@ class DumpOptions:
 class LoadOptions:
     """From `loaders`."""
 
-    threads: int = Key(
+    threads: int = ConfigKey(
         "pool-size", integer(1, zero=16), "Concurrent chunks of one source that are written; 0: the default.", 16
     ).field
-    on_duplicate: OnDuplicate = Key(
+    on_duplicate: OnDuplicate = ConfigKey(
         "on-duplicate",
         choice(words(OnDuplicate), any_case=True),
         "Action if two shards have the same key: `error` stops and names the key and both shards, `replace` keeps "
@@ -124,14 +126,14 @@ class LoadOptions:
 class SyncOptions:
     """From `syncers`."""
 
-    safe_mode: bool = Key(
+    safe_mode: bool = ConfigKey(
         "safe-mode",
         boolean(),
         "Always write rows so that repeated changes are harmless. If it is off, safe mode applies only while "
         "changes before the end of the dump are repeated. It hides colliding keys.",
         False,
     ).field
-    workers: int = Key(
+    workers: int = ConfigKey(
         "worker-count",
         integer(1, zero=16),
         "Concurrent sessions for one table in a large window. On MariaDB and MySQL these are at most four, and no "
@@ -145,7 +147,7 @@ MYDUMPER = Block(
     "Dump: a block below `mydumpers`, or `mydumper` of an instance",
     (
         *keys_of(DumpOptions),
-        Key(
+        ConfigKey(
             "extra-args",
             text(),
             "Options of dumpling: `--consistency` and `--where` with values of the keys above, `-t` and `-r` instead "
@@ -165,13 +167,13 @@ LOADER = Block(
     "Load: a block below `loaders`, or `loader` of an instance",
     (
         *keys_of(LoadOptions),
-        Key(
+        ConfigKey(
             "on-duplicate-logical",
             choice(words(OnDuplicate), any_case=True),
             "DM's newer name of `on-duplicate`.",
             shown="as `on-duplicate`",
         ),
-        Key(
+        ConfigKey(
             "import-mode",
             choice(words(ImportMode), {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES, any_case=True),
             "The only mode writes over connections. DM's old names `sql` and `loader` are accepted with a warning.",
@@ -216,7 +218,7 @@ SYNCER = Block(
 VALIDATOR = Block(
     "Continuous validation: a block below `validators`",
     (
-        Key(
+        ConfigKey(
             "mode",
             choice(dict.fromkeys(("none", *CONTINUOUS), Validation.NONE), warned=CONTINUOUS),
             "Not supported: `unshard validate` compares tables on demand. DM's `full` and `fast` mean the same, with a "

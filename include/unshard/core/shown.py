@@ -39,7 +39,7 @@ def _escaped(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a statement without its line breaks."""
+    """Return a text on one line, with single blanks."""
     return " ".join(text.split())
 
 

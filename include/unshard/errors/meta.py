@@ -15,13 +15,13 @@ class MetaTooNew(MetaError, code="US-7002"):
     found: int
     known: int
     template = "the meta schema {schema} has version {found}, this unshard knows {known}"
-    hint = "use the newer unshard everywhere; the meta tables are never migrated backwards"
+    hint = "use the newer unshard everywhere"
 
 
-class MigrationBusy(MetaError, code="US-7003", transient=True):
+class MetaBusy(MetaError, code="US-7003", transient=True):
     schema: str
     seconds: int
-    template = "another process has been migrating the meta schema {schema} for {seconds} s"
+    template = "another process has been creating the meta tables in {schema} for {seconds} s"
     hint = "try again; if it repeats, look for its connection in SHOW PROCESSLIST of the target"
 
 
@@ -69,7 +69,10 @@ class MetaTooOld(MetaError, code="US-7011"):
     found: int
     known: int
     template = "the meta schema {schema} has version {found}, this unshard works with {known}"
-    hint = "`unshard migrate` or the task's next window migrates it; older processes then reject it"
+    hint = (
+        "version 0 is incomplete: `unshard migrate` or the task's next window completes it; otherwise use the older"
+        " unshard, or remove the task's state with it (`unshard stop TASK.yaml --remove-meta`) and load the task again"
+    )
 
 
 class FenceMissing(OneTargetError, code="US-6010", scope=Scope.INTERNAL):

@@ -178,7 +178,7 @@ def _pin(seq: int | None) -> dict[str, str]:
 
 def form_reason(values: Mapping[str, str]) -> str:
     """Return the operator's reason; may be empty."""
-    text = " ".join(values.get("reason", "").split())
+    text = one_line(values.get("reason", ""))
     if len(text) > LONGEST_REASON:
         raise Unfit(f"the reason has more than {LONGEST_REASON} characters")
     return text

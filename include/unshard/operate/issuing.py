@@ -43,7 +43,7 @@ from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta
-    from unshard.core.ddl.waysout import Conflict
+    from unshard.core.ddl.waysout import LockConflict
     from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class _Case:
         return self.scene.members(self.lock.target)
 
     @property
-    def conflict(self) -> "Conflict | None":
+    def conflict(self) -> "LockConflict | None":
         return self.scene.conflict_of(self.lock, self.scene.decide(self.lock))
 
     def member(self, shard: Shard) -> ShardState:
@@ -365,7 +365,7 @@ def _executed_already(case: _Case) -> list[str]:
     return [f"already executed, and stays on the target: {one_line(text)}" for text in done]
 
 
-def shard_named(meta: "Meta", lock_id: str, text: str, scene: Scene) -> Shard:
+def shard_of_lock(meta: "Meta", lock_id: str, text: str, scene: Scene) -> Shard:
     """Return the shard of a lock's group that a command-line argument names; raises NotInGroup."""
     lock, scene = find(meta, lock_id, scene, read_scene)
     group = [state.shard for state in scene.shards if state.target == lock.target]
@@ -386,7 +386,7 @@ def carry_out(work: "Work", command: LockCommand, by: str, via: str, reason: str
 
 def _is_reconciled(work: "Work", lock: str, scene: Scene) -> bool:
     """Learn the unknown structures of the sources that are at the DDL; return whether one was learnt."""
-    from unshard.units.ddl.reconcile import reconcile_structures  # brings the servers and the tokenizer
+    from unshard.units.ddl.reconciling import reconcile_structures  # brings the servers and the tokenizer
     from unshard.units.window.statementcontext import trial_of
 
     is_new = False

@@ -35,10 +35,10 @@ NOT_KNOWN = Begun()
 
 
 @contextlib.contextmanager
-def opened(
+def opened_meta(
     kind: type[AnyMeta], task: Task, connections: Connections = environment_connections
 ) -> Iterator[AnyMeta | None]:
-    """Open the meta tables of a task; None if the task has never begun. Raises MetaTooOld; migrates nothing."""
+    """Open the meta tables of a task; None if the task has never begun. Raises MetaTooOld; creates nothing."""
     server = resolve(task.target, connections)
     if not _has_begun(task, server):
         yield None
@@ -52,18 +52,18 @@ def existing_meta(
     task: Task, connections: Connections = environment_connections
 ) -> contextlib.AbstractContextManager[MetaReader | None]:
     """Open the meta tables of a task for reading; see `opened`."""
-    return opened(MetaReader, task, connections)
+    return opened_meta(MetaReader, task, connections)
 
 
 @contextlib.contextmanager
-def migrated_meta(task: Task, connections: Connections = environment_connections) -> Iterator[Meta | None]:
-    """Bring the meta tables of a task to this version and open them; None if the task has never begun."""
+def completed_meta(task: Task, connections: Connections = environment_connections) -> Iterator[Meta | None]:
+    """Create the meta tables that a death has left out, and open all; None if the task has never begun."""
     server = resolve(task.target, connections)
     if not _has_begun(task, server):
         yield None
         return
     with contextlib.closing(Meta(server, task.meta_schema, task.name)) as meta:
-        meta.migrate()
+        meta.create_tables()
         yield meta
 
 

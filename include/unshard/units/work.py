@@ -21,7 +21,7 @@ from unshard.adapters.structures import PresentStructures
 from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
-from unshard.config.allowed import spark_connection
+from unshard.config.allowed import allowed_spark_connection
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
@@ -75,7 +75,7 @@ class LazySpark:
 
         with self._opening:
             if not self._opened or not spark.is_usable(self._opened[-1]):
-                address = spark_connection(self._connection)
+                address = allowed_spark_connection(self._connection)
                 self._starting()
                 session = spark.session(address, self._connections, self._name)
                 self._opened.append(self._stack.enter_context(session))
@@ -86,7 +86,7 @@ class LazySpark:
         """Whether the executors are in a JVM of this process, so that it gains nothing for a small job."""
         from unshard.adapters import spark
 
-        return spark.is_local(spark.address(spark_connection(self._connection), self._connections))
+        return spark.is_local(spark.address(allowed_spark_connection(self._connection), self._connections))
 
     def begin(self) -> None:
         """Open the session in a thread, because a job will need it soon; that job meets an error again.
@@ -109,7 +109,7 @@ class LazySpark:
         spark.abandon(thread)
 
 
-def begin(spark: Callable[[], Any]) -> None:
+def open_ahead(spark: Callable[[], Any]) -> None:
     """Open a session in advance, if that is not done yet."""
     if isinstance(spark, LazySpark):
         spark.begin()
@@ -176,10 +176,10 @@ def open_work(
     starting: Callable[[], None] = _silent,
     will_load: bool = False,
 ) -> Iterator[Work]:
-    """Resolve the task's secrets, migrate its meta store, and close all resources at the end.
+    """Resolve the task's secrets, create its meta tables, and close all resources at the end.
 
     `starting` is called before Spark is started or reached, which takes some seconds.
-    With `only_reads` it creates a missing meta store, but does not migrate an older version: it raises MetaTooOld.
+    With `only_reads` it creates a missing meta store, but does not complete one: it raises MetaTooOld.
     With `will_load`, a full load follows if the task is new. Then Spark starts while the meta store is created, which
     takes TiDB 40 ms for each table.
     """
@@ -192,8 +192,8 @@ def open_work(
                 meta.refuse_other_version()
         work = stack.enter_context(work_with(task, meta, connections, starting))
         if will_load and task.task_mode is not TaskMode.INCREMENTAL and not meta.is_current():
-            begin(work.bulk_spark)
-        meta.migrate()
+            open_ahead(work.bulk_spark)
+        meta.create_tables()
         yield work
 
 

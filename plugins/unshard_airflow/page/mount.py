@@ -28,8 +28,8 @@ class Mounted:
 
 def page() -> Any:
     """Create the page for this Airflow."""
-    from unshard_airflow.page.app import application
     from unshard_airflow.page.audit import who_cleared
+    from unshard_airflow.page.routes import application
     from unshard_airflow.page.service import Service
     from unshard_airflow.page.site import airflow_site
 

@@ -52,7 +52,7 @@ TOLD_OF_TASK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """A page to render."""
 
     template: str
@@ -110,22 +110,22 @@ class Pages:
                 return Visit(request, user, file, file.task, may_act, root, session)
         raise HTTPException(404, "there is no such task, or you may not see it")
 
-    def overview(self, root: str, user: User) -> Answer:
+    def overview(self, root: str, user: User) -> PageAnswer:
         """Return the tasks that the user may see."""
         files = [file for file in self._service.files() if self._site.may(user, False, file.dag)]
         tasks = [file.task for file in files if file.task is not None]
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             told = [*zip(tasks, pool.map(self._service.overview, tasks), strict=True)]
         broken = [file for file in files if file.task is None]
-        return Answer(
+        return PageAnswer(
             "overview.html",
             {"root": root, "user": user.get_name(), "tasks": told, "broken": broken, "most": LOCKS_OF_TASK},
         )
 
-    def task(self, visit: Visit, told: str = "", refused: str = "") -> Answer:
+    def task(self, visit: Visit, told: str = "", refused: str = "") -> PageAnswer:
         reading = self._service.reading(visit.task)
         locks, stops = reading.remarks.locks, reading.remarks.stops
-        return Answer(
+        return PageAnswer(
             "task.html",
             {
                 **_frame(visit),
@@ -144,7 +144,7 @@ class Pages:
             422 if refused else 200,
         )
 
-    def ask_pause(self, visit: Visit) -> Answer:
+    def ask_pause(self, visit: Visit) -> PageAnswer:
         """Return the effect of a pause or resume, with the form that executes it."""
         from unshard.units.task.lifecycle import GOES_ON
 
@@ -156,7 +156,7 @@ class Pages:
         lines = [f"no work of {name} begins until it is resumed", *busy]
         return self._ask(visit, {"action": "pause"}, name, lines)
 
-    def set_paused(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:
+    def set_paused(self, visit: Visit, fields: Mapping[str, str]) -> PageAnswer | None:
         """Pause or resume a task; return the page to show if the form is not valid."""
         try:
             is_paused, reason = _asks_pause(fields), form_reason(fields)
@@ -165,7 +165,7 @@ class Pages:
             return self.task(visit, refused=str(error))
         return None
 
-    def ask_retry(self, visit: Visit, fields: Mapping[str, str]) -> Answer:
+    def ask_retry(self, visit: Visit, fields: Mapping[str, str]) -> PageAnswer:
         """Return the effect of a retry of suspended targets, with the form that executes it."""
         visit.require_right()
         try:
@@ -173,22 +173,22 @@ class Pages:
         except Unfit as error:
             return self.task(visit, refused=str(error))
 
-    def retry(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:
+    def retry(self, visit: Visit, fields: Mapping[str, str]) -> PageAnswer | None:
         """Continue suspended targets; return the page to show if others are suspended now or the form is rejected."""
         try:
             stops, reason = _stops(self._service.stops(visit.task), fields), form_reason(fields)
-            if fields.get(SEEN) != digest_of(map(_stop_name, stops)):
+            if fields.get(SEEN) != seen_digest(map(_stop_name, stops)):
                 return self._ask_retry(visit, stops, fields, has_changed=True)
             self._service.retry(visit.task, stops, visit.user.get_name(), reason)
         except (Unfit, UnshardError) as error:
             return self.task(visit, refused=str(error))
         return None
 
-    def lock(self, visit: Visit, lock: str, told: str = "") -> Answer:
+    def lock(self, visit: Visit, lock: str, told: str = "") -> PageAnswer:
         """Return the page of a lock, with forms if the user may change the task."""
         return self._lock(visit, lock, told=TOLD.get(Woken(told)) if told in set(Woken) else None)
 
-    def preview(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> Answer:
+    def preview(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> PageAnswer:
         """Return the dry run of a command."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
@@ -197,12 +197,12 @@ class Pages:
         except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
 
-    def give(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> Answer | None:
+    def give(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> PageAnswer | None:
         """Issue a command; return a page if the lock has changed since the dry run or the command is rejected."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
             order, reason = read_form(facts, fields), form_reason(fields)
-            if fields.get(SEEN) != state_of(facts):
+            if fields.get(SEEN) != lock_digest(facts):
                 return self._confirm(visit, facts, order, reason, has_changed=True)
             self._service.give(visit.task, order, visit.user.get_name(), reason)
         except (Unfit, UnshardError) as error:
@@ -211,11 +211,11 @@ class Pages:
 
     def _confirm(
         self, visit: Visit, lock: "LockFacts", order: LockCommand, reason: str, *, has_changed: bool = False
-    ) -> Answer:
+    ) -> PageAnswer:
         pinned, lines = self._service.preview(visit.task, order)
-        fields = {**form_fields(pinned), "reason": reason, SEEN: state_of(lock)}
+        fields = {**form_fields(pinned), "reason": reason, SEEN: lock_digest(lock)}
         at = visit.at_lock(lock.id)
-        return Answer(
+        return PageAnswer(
             "confirm.html",
             {
                 **self._form(visit),
@@ -234,20 +234,20 @@ class Pages:
 
     def _ask_retry(
         self, visit: Visit, stops: Sequence[SuspendedTarget], fields: Mapping[str, str], *, has_changed: bool = False
-    ) -> Answer:
+    ) -> PageAnswer:
         lines, more = [*map(preview_retry, stops[:SHOWN])], len(stops) - SHOWN
         lines += [f"the same for {more:,} more"] if more > 0 else []
-        asked = {"action": "retry", "stop": fields.get("stop", ""), SEEN: digest_of(map(_stop_name, stops))}
+        asked = {"action": "retry", "stop": fields.get("stop", ""), SEEN: seen_digest(map(_stop_name, stops))}
         about = str(stops[0].target) if len(stops) == 1 else f"{len(stops):,} suspended targets"
         answer = self._ask(visit, asked, about, lines, fields.get("reason", ""))
         return replace(answer, values={**answer.values, "has_changed": True}, status=409) if has_changed else answer
 
     def _ask(
         self, visit: Visit, asked: Mapping[str, str], about: str, lines: Sequence[str], reason: str = ""
-    ) -> Answer:
+    ) -> PageAnswer:
         """Return the confirmation of a command to the task itself, with a field for the reason."""
         path = "pause" if asked["action"] in PAUSE_ACTIONS else asked["action"]
-        return Answer(
+        return PageAnswer(
             "confirm.html",
             {
                 **self._form(visit),
@@ -263,9 +263,9 @@ class Pages:
             },
         )
 
-    def _lock(self, visit: Visit, lock: str, *, refused: str = "", told: str | None = None) -> Answer:
+    def _lock(self, visit: Visit, lock: str, *, refused: str = "", told: str | None = None) -> PageAnswer:
         view = _existing(self._service.lock(visit.task, lock))
-        return Answer(
+        return PageAnswer(
             "lock.html",
             {
                 **self._form(visit),
@@ -313,7 +313,7 @@ def _differing(views: "Sequence[DifferenceView]") -> Sequence[Differing]:
     return [Differing(target, changes, matrix(changes)) for target, changes in own]
 
 
-def state_of(lock: "LockFacts") -> str:
+def lock_digest(lock: "LockFacts") -> str:
     """Return a digest of the state on which an operator decides, without counts that grow all the time."""
     seen = (
         lock.id,
@@ -329,10 +329,10 @@ def state_of(lock: "LockFacts") -> str:
         lock.statements,
         lock.exempted,
     )
-    return digest_of(seen)
+    return seen_digest(seen)
 
 
-def digest_of(seen: Iterable[Any]) -> str:
+def seen_digest(seen: Iterable[Any]) -> str:
     """Return a digest of the values that an operator has seen."""
     return hashlib.sha256(repr([*seen]).encode()).hexdigest()[:32]
 

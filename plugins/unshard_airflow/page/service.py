@@ -74,7 +74,7 @@ class TaskFile:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class CommandHistory:
     """The latest commands and executions, the newest first."""
 
     actions: "tuple[OperatorAction, ...]" = ()
@@ -86,7 +86,7 @@ class Reading:
     """The state of a task from the meta tables, read at once."""
 
     remarks: "Remarks"
-    history: History = History()
+    history: CommandHistory = CommandHistory()
     prechecks: "StoredPrechecks | None" = None
     """Result of the last stored prechecks."""
     orders: "tuple[CommandRecord, ...]" = ()
@@ -190,10 +190,10 @@ class Service:
                 open_differences(task, meta, airflow_connections),
             )
 
-    def history(self, task: Task, lock: str) -> History:
+    def history(self, task: Task, lock: str) -> CommandHistory:
         """Return commands and executions of one lock."""
         with _meta(task) as meta:
-            return self._history(meta, task, lock) if meta else History()
+            return self._history(meta, task, lock) if meta else CommandHistory()
 
     def pause(self, task: Task) -> "PauseState | None":
         """Return the pause or stop of the task, if any."""
@@ -227,9 +227,9 @@ class Service:
         with open_work(task, airflow_connections) as work:
             command_retry(work, stops, by, VIA, reason)
 
-    def _history(self, meta: "Meta", task: Task, lock: str | None = None) -> History:
+    def _history(self, meta: "Meta", task: Task, lock: str | None = None) -> CommandHistory:
         actions = [self._named(meta, DDL + task.plain_name, action) for action in meta.locks.actions(lock, SHOWN)]
-        return History(tuple(reversed(actions)), meta.locks.executions(lock, SHOWN)[::-1])
+        return CommandHistory(tuple(reversed(actions)), meta.locks.executions(lock, SHOWN)[::-1])
 
     def _named(self, meta: "Meta", dag: str, action: "OperatorAction") -> "OperatorAction":
         """Find the user of the command, if not known yet, and record it, because Airflow deletes old entries."""
@@ -263,9 +263,9 @@ class Service:
 def _meta(task: Task) -> "Iterator[Meta | None]":
     """Open the meta tables also for writing: who gave a command may become known later."""
     from unshard.adapters.meta import Meta
-    from unshard.units.begun import opened
+    from unshard.units.begun import opened_meta
 
-    with opened(Meta, task, airflow_connections) as meta:
+    with opened_meta(Meta, task, airflow_connections) as meta:
         yield meta
 
 

@@ -411,7 +411,7 @@ def test_rows_whose_left_out_columns_nobody_knows(source_1, table, tmp_path):
 
 
 def test_compressed_events(server_folder, tmp_path):
-    with servers.running(
+    with servers.running_server(
         server_folder / tmp_path.name, "--log-bin-compress=ON", "--log-bin-compress-min-len=10", server_id=401
     ) as server:
         server.run("CREATE DATABASE d")
@@ -429,7 +429,7 @@ def test_compressed_events(server_folder, tmp_path):
 
 
 def test_without_checksums(server_folder, tmp_path):
-    with servers.running(server_folder / tmp_path.name, "--binlog-checksum=NONE", server_id=402) as server:
+    with servers.running_server(server_folder / tmp_path.name, "--binlog-checksum=NONE", server_id=402) as server:
         server.run("CREATE DATABASE d")
         table = TableId("d", "t")
         decoded, shown = round_trip(

@@ -87,7 +87,7 @@ class XaSource:
     def restart(self) -> None:
         old = self.server
         self.chance.choice((old.stop, old.kill))()
-        self.task.sources["s1"] = servers.start(old.folder, server_id=71, port=old.port)  # type: ignore[index]
+        self.task.sources["s1"] = servers.start_server(old.folder, server_id=71, port=old.port)  # type: ignore[index]
 
     def follow(self) -> None:
         """Apply all changes; prepared changes are in no table of the source, and must not be in the target."""
@@ -99,7 +99,7 @@ class XaSource:
 
 @pytest.fixture
 def task(server_folder: Path, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
-    server = servers.start(server_folder / unique, server_id=71)
+    server = servers.start_server(server_folder / unique, server_id=71)
     numbers = {("s1", "t"): (1, 2), ("s1", "u"): (1,)}
     sources = {"s1": server}
 

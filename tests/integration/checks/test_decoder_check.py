@@ -12,21 +12,23 @@ from tests.versions import MYSQL
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schemas
 from unshard.cli import main
-from unshard.core.checks.decoding import Reason, compare
+from unshard.core.checks.decoding import NotCompared, compare
 from unshard.core.model import TableId
-from unshard.units.checks.decoderrows import Limits, compare_part
+from unshard.units.checks.decoderrows import BinlogLimits, compare_part
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration
 
 REPLICA = 4_000_000_001
-ALL = Limits()
+ALL = BinlogLimits()
 
 
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
 def source(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoder") / "server"
-    with servers.running(folder, server_id=811) if request.param == "mariadb" else MYSQL.running(folder) as server:
+    with (
+        servers.running_server(folder, server_id=811) if request.param == "mariadb" else MYSQL.running(folder) as server
+    ):
         yield server
 
 
@@ -57,7 +59,7 @@ def test_all_types_are_equal(source, begins):
     )
     assert report.differences == () and report.error is None and report.is_equal
     assert report.rows > 40 and report.values > 300 and report.tables == 9
-    assert set(report.not_compared) == {Reason.ZERO_DATE, Reason.NEGATIVE_TIME}
+    assert set(report.not_compared) == {NotCompared.ZERO_DATE, NotCompared.NEGATIVE_TIME}
     assert report.ends > begins
 
 
@@ -72,7 +74,7 @@ def test_structures_of_another_time_are_counted(source, begins):
         "INSERT INTO d.t VALUES (4, 4, 'four')",
     )
     assert report.is_equal and (report.events, report.rows) == (1, 1)
-    assert report.not_compared == {Reason.OTHER_STRUCTURE: 2}
+    assert report.not_compared == {NotCompared.OTHER_STRUCTURE: 2}
 
 
 def test_transactions(source, begins):
@@ -108,12 +110,12 @@ def test_sparse_images_leave_values_out(source, begins):
         "DELETE FROM d.t",
     )
     assert report.is_equal and report.rows == 4
-    assert report.not_compared[Reason.ABSENT] > 4
+    assert report.not_compared[NotCompared.ABSENT] > 4
 
 
 def test_limits_end_the_part_at_a_border(source, begins):
     many = [f"INSERT INTO d.t VALUES ({number})" for number in range(300)]
-    some = compared(source, begins, "CREATE TABLE d.t(id int PRIMARY KEY)", *many, limits=Limits(10_000))
+    some = compared(source, begins, "CREATE TABLE d.t(id int PRIMARY KEY)", *many, limits=BinlogLimits(10_000))
     assert some.is_equal and 0 < some.rows < 300
     assert begins < some.ends < end_of(source)
 

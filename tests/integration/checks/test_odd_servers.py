@@ -40,7 +40,7 @@ def odd(server_folder: Path) -> Iterator[tuple[MariaDb, MariaDb, MariaDb]]:
     with contextlib.ExitStack() as stack:
         numbers = {"odd-1": 701, "odd-2": 702, "odd-target": None}
         yield tuple(  # type: ignore[misc]
-            stack.enter_context(servers.running(server_folder / name, server_id=number))
+            stack.enter_context(servers.running_server(server_folder / name, server_id=number))
             for name, number in numbers.items()
         )
 
@@ -119,7 +119,7 @@ def test_targets_whose_names_differ_only_in_case_are_refused_where_they_would_be
 ) -> None:
     columns = "(id INT PRIMARY KEY)"
     with (
-        servers.running(server_folder / "no-case", "--lower-case-table-names=1") as target,
+        servers.running_server(server_folder / "no-case", "--lower-case-table-names=1") as target,
         living(unique, tmp_path, {"s1": odd[0], "s2": odd[1]}, target) as task,
     ):
         del task.body["routes"]

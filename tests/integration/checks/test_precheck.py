@@ -167,7 +167,7 @@ def test_password_that_nowhere_is(world: World, monkeypatch) -> None:
 )
 def test_binlog_settings(world: World, server_folder: Path, options: list[str], code: list[str]) -> None:
     given = [option.format(schema=world.schema) for option in options]
-    with servers.running(
+    with servers.running_server(
         server_folder / world.schema, *given, server_id=None if "--skip-log-bin" in given else 77
     ) as wrong:
         wrong.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
@@ -540,7 +540,7 @@ def test_a_bucket_that_refuses(world: World, s3: s3server.S3, monkeypatch: pytes
 def test_a_short_retention_and_a_server_id_that_is_there_twice(world: World, server_folder: Path) -> None:
     options = ("--expire-logs-days=0.5", "--log-bin=mysql-bin")
     ((own,),) = world.s1.run("SELECT @@server_id")
-    with servers.running(server_folder / world.schema, *options, server_id=int(own)) as other:
+    with servers.running_server(server_folder / world.schema, *options, server_id=int(own)) as other:
         other.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
         world.sources["s2"] = (other.port, "admin")
         assert found(world) == [("binlog_retention", "warning", "US-2321"), ("server_id", "warning", "US-2323")]

@@ -16,7 +16,7 @@ from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.units.checks.precheck import check
 from unshard.units.checks.targetitems import structure_items
 from unshard.units.ddl.createtrial import trial_schema
-from unshard.units.task.run import CreatedUnlike, Note, Outcome, run
+from unshard.units.task.run import CreatedUnlike, Note, RunOutcome, run
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
@@ -116,7 +116,7 @@ class World(TaskFile):
     def items(self, name: str) -> list[Item]:
         return [item for item in self.all_items() if item.code and item.place == f"target {self.schema}.{name}"]
 
-    def noted(self) -> tuple[Outcome, list[Note]]:
+    def noted(self) -> tuple[RunOutcome, list[Note]]:
         """Run without an error; return the notes as well."""
         notes: list[Note] = []
         with self.work() as work:

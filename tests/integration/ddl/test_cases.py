@@ -31,7 +31,7 @@ from unshard.operate.command import Force, Skip
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.scene import LockView
-from unshard.units.task.run import Outcome, Until, run
+from unshard.units.task.run import RunOutcome, Until, run
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkConnect
@@ -103,7 +103,7 @@ class Play:
     session: Session
     is_stopped: bool = False
 
-    def run(self, until: Until = Until.CAUGHT_UP) -> Outcome | None:
+    def run(self, until: Until = Until.CAUGHT_UP) -> RunOutcome | None:
         """Run as a new process would: only with the state in the meta tables."""
         if self.is_stopped:
             return None
@@ -146,7 +146,7 @@ class Play:
                 assert what in PLAYS, what
                 self.check_errors(self.run())
 
-    def check_errors(self, outcome: Outcome | None) -> None:
+    def check_errors(self, outcome: RunOutcome | None) -> None:
         if outcome is None:
             return
         found = [trouble.error for trouble in outcome.errors]
@@ -215,7 +215,7 @@ def prepare_target(case: Mapping[str, Any], target: MariaDb) -> None:
             target.run(statement)
 
 
-def check_end(case: Mapping[str, Any], outcome: Outcome, target: MariaDb) -> None:
+def check_end(case: Mapping[str, Any], outcome: RunOutcome, target: MariaDb) -> None:
     """Compare the end with the case's expectation, in our terms."""
     expect, ops = case["expect"], [op["op"] for op in case.get("ops") or []]
     if case["id"] == COLLIDES:

@@ -9,7 +9,7 @@ import pytest
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statement import fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.structures.comparison import shape_differences
@@ -42,7 +42,7 @@ def intent(server: Server, meta_schema: str, table: TableId, one: QueueEntry) ->
 def entry(table: TableId, spec: str, **changes) -> QueueEntry:
     fields = {"sql_mode": 1 << 21, "charset": "utf8mb4", "timestamp": 1_700_000_000, "time_zone": "+00:00", **changes}
     statement = Statement(text=f"ALTER TABLE t_1 {spec}", schema="shard_1", **fields)
-    routed = retarget(read(statement.text, statement.sql_mode, statement.schema), {SHARD.table: table})
+    routed = retarget(read_ddl(statement.text, statement.sql_mode, statement.schema), {SHARD.table: table})
     text = fingerprint(routed, statement.sql_mode)
     return QueueEntry(SHARD, table, 1, Location("b.000001", 4), statement, routed, text, "", "")
 

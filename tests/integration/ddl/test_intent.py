@@ -14,7 +14,7 @@ from unshard.adapters.meta.lockrecords import Locks
 from unshard.adapters.mysql import table_name
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statement import fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.window.plan import Plan
@@ -46,7 +46,7 @@ def table(target: MariaDb, unique: str) -> Iterator[TableId]:
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
     made = Meta(target.server, f"{unique}_meta", "orders")
-    made.migrate()
+    made.create_tables()
     yield made
     made.close()
     target.run(f"DROP DATABASE {unique}_meta")
@@ -67,7 +67,7 @@ def lock_for(meta: Meta, table: TableId, spec: str) -> str:
     meta.structures.record(SHARD, table, start, before.digest)
     meta.checkpoints.start("s1", start, "0-1-1")
     statement = Statement(f"ALTER TABLE t_1 {spec}", "shard_1", 0, "utf8mb4", 1_700_000_000, "+00:00")
-    routed = retarget(read(statement.text, 0, "shard_1"), {SHARD.table: table})
+    routed = retarget(read_ddl(statement.text, 0, "shard_1"), {SHARD.table: table})
     entry = QueueEntry(SHARD, table, 1, end, statement, routed, fingerprint(routed), before.digest, after.digest)
     plan = Plan(
         "s1", 1, start, end, safe=False, releases=(), reads=(), queued=(entry,), structures=(), gtid="", last_time=0

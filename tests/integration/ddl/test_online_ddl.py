@@ -15,7 +15,7 @@ from pymysql.err import OperationalError
 from tests.livetask import LiveTask, living
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.online import Role
+from unshard.core.ddl.online import OnlineRole
 from unshard.core.model import Shard
 from unshard.core.sql.lastwrites import NAME
 from unshard.operate.command import Replace
@@ -101,7 +101,7 @@ def merging(name: str, folder: Path, servers: Sequence[MariaDb]) -> Iterator[Liv
         yield task
 
 
-def online_tables(task: LiveTask, source: str) -> dict[str, Role]:
+def online_tables(task: LiveTask, source: str) -> dict[str, OnlineRole]:
     return {online_table.table.name: online_table.role for online_table in task.work().meta.online.of(source)}
 
 
@@ -200,7 +200,7 @@ def test_statements_of_gh_ost(
         first.begin("ADD COLUMN wrong INT")
         first.copy()
         task.run()
-        assert online_tables(task, "s1") == {"_t_1_gho": Role.SHADOW, "_t_1_ghc": Role.TRASH}
+        assert online_tables(task, "s1") == {"_t_1_gho": OnlineRole.SHADOW, "_t_1_ghc": OnlineRole.TRASH}
         first.clean("gho", "ghc")  # abandoned
         first.begin(CHANGE.split(", ", maxsplit=1)[0], CHANGE.split(", ")[1])
         for step in range(1, 4):
@@ -212,7 +212,7 @@ def test_statements_of_gh_ost(
         write(task, "s1", 1, 4)
         task.run()
         assert [view.missing for view in coordinate.views(task.work().meta)] != []
-        assert online_tables(task, "s1") == {"_t_1_ghc": Role.TRASH, "_t_1_del": Role.TRASH}
+        assert online_tables(task, "s1") == {"_t_1_ghc": OnlineRole.TRASH, "_t_1_del": OnlineRole.TRASH}
         first.clean("ghc", "del")
         last.begin(*CHANGE.split(", "))
         last.copy()
@@ -224,8 +224,8 @@ def test_statements_of_gh_ost(
         task.assert_settled()
         assert len(task.executed("t")) == 2
         assert online_tables(task, "s2") == {
-            "_t_3_ghc": Role.TRASH,
-            "_t_3_del": Role.TRASH,
+            "_t_3_ghc": OnlineRole.TRASH,
+            "_t_3_del": OnlineRole.TRASH,
         }  # they remain, as by default
         assert tables_of(target, task) == {"t"}
 
@@ -243,7 +243,7 @@ def test_tables_that_are_only_called_so_keep_their_rows(
             "CREATE TABLE _t_1_old (id INT PRIMARY KEY)",
         )
         task.run()
-        assert online_tables(task, "s1") == {"_t_2_new": Role.SHADOW}, "nothing has shown what it is"
+        assert online_tables(task, "s1") == {"_t_2_new": OnlineRole.SHADOW}, "nothing has shown what it is"
         run(
             task,
             "s1",
@@ -275,10 +275,10 @@ def test_a_task_that_begins_in_the_middle(
         task.restart()
         begin_anew(task, "s1")
         assert online_tables(task, "s1") == {
-            "_t_1_ghc": Role.TRASH,
-            "_t_1_gho": Role.SHADOW,
-            "_t_2_ghc": Role.TRASH,
-            "_t_2_gho": Role.SHADOW,
+            "_t_1_ghc": OnlineRole.TRASH,
+            "_t_1_gho": OnlineRole.SHADOW,
+            "_t_2_ghc": OnlineRole.TRASH,
+            "_t_2_gho": OnlineRole.SHADOW,
         }
         run(task, "s1", f"ALTER TABLE _t_1_gho {CHANGE}", "INSERT INTO _t_1_new VALUES (10, 'own', 9)")
         assert main(["status", str(task.path)]) == 0

@@ -47,7 +47,7 @@ class RealMeta(Meta):
 def meta(target: MariaDb, unique: str) -> Iterator[RealMeta]:
     made = RealMeta(target.server, unique, "sim")
     made.database = target
-    made.migrate()
+    made.create_tables()
     yield made
     made.close()
     target.run(f"DROP DATABASE {unique}")

@@ -15,8 +15,7 @@ from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_defaults
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statement import read as read_ddl
-from unshard.core.ddl.statement import retarget
+from unshard.core.ddl.statement import read_ddl, retarget
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Segment, Statement, chain
 from unshard.units.ddl.execute import create_target, execute_ddl
@@ -156,7 +155,7 @@ CHANGES = [
 @pytest.fixture
 def meta(field: Field) -> Iterator[Meta]:
     made = Meta(field.target.server, f"{field.name}_meta", "orders")
-    made.migrate()
+    made.create_tables()
     yield made
     made.close()
 

@@ -1,4 +1,4 @@
-"""Statements that only an operator can decide, on real servers: their rows are held raw until then.
+"""Statements that only an operator can decide, on real servers: their rows are held as events until then.
 
 Each test runs in a process that dies after each step of some windows and is started again.
 """

@@ -15,7 +15,7 @@ from tests.oracle import assert_union
 from tests.taskfile import Settings, write_task
 from unshard.cli import main
 from unshard.config import load_task
-from unshard.core.full.progress import Progress
+from unshard.core.full.fullprogress import Progress
 from unshard.units.full import dump as dumps
 from unshard.units.full import load as loads
 from unshard.units.full import loadchunks

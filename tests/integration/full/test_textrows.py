@@ -12,7 +12,7 @@ from tests import alltypes
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schema
-from unshard.adapters.textrows import prepare, read_rows, schema_of
+from unshard.adapters.textrows import prepare_reading, read_rows, schema_of
 from unshard.binlog.decoder import decode_range
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
@@ -27,7 +27,7 @@ TEXT = Column("v", "longblob", "longblob", True, None, None, None, "")
 @pytest.fixture
 def connection(source_1: MariaDb) -> Iterator[Connection]:
     with closing(mysql.connect_raw(source_1.server)) as connection:
-        prepare(connection)
+        prepare_reading(connection)
         yield connection
 
 

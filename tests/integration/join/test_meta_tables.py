@@ -9,8 +9,8 @@ from tests.unit.join.paper import create
 from unshard.adapters.meta import Meta
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.changekind import ChangeKind
-from unshard.core.join.decision import Change, decide, wanted
-from unshard.core.join.group import Group, begin, intended
+from unshard.core.join.decision import Change, decide_change, wanted
+from unshard.core.join.group import Group, begin_group, intended
 from unshard.core.join.joined import Accepted, Completion, JoinedTarget, JoinStatement, ShardStep
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard_demo.servers import MariaDb
@@ -28,7 +28,7 @@ AFTER = create("CREATE TABLE t (id INT PRIMARY KEY, a INT, c INT DEFAULT 7)").st
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
     made = Meta(target.server, unique, "orders")
-    made.migrate()
+    made.create_tables()
     for schema in (BEFORE, AFTER):
         made.structures.put(schema)
     yield made
@@ -37,7 +37,7 @@ def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
 
 
 def begun(meta: Meta) -> JoinedTarget:
-    group = begin({ONE: BEFORE, TWO: BEFORE})
+    group = begin_group({ONE: BEFORE, TWO: BEFORE})
     accepted = {shard: Accepted(0, None, "uid") for shard in (ONE, TWO)}
     meta.joins.begin(JoinedTarget(TARGET, group, wanted(group).names, accepted=accepted))
     return found(meta)
@@ -51,7 +51,7 @@ def found(meta: Meta) -> JoinedTarget:
 
 def added(joined: JoinedTarget, shard: Shard = ONE, after: TableSchema = AFTER) -> Group:
     target = wanted(joined.group)
-    return decide(joined.group, target, shard, Change((ExecutedDdl(ADDED, 0),), after)).group
+    return decide_change(joined.group, target, shard, Change((ExecutedDdl(ADDED, 0),), after)).group
 
 
 def statement(group: Group) -> JoinStatement:
@@ -61,11 +61,11 @@ def statement(group: Group) -> JoinStatement:
 
 def test_a_group_is_read_as_it_was_written(meta: Meta) -> None:
     joined = begun(meta)
-    assert joined.group == begin({ONE: BEFORE, TWO: BEFORE})
+    assert joined.group == begin_group({ONE: BEFORE, TWO: BEFORE})
     assert (joined.version, joined.names, joined.change) == (1, {1: "id", 2: "a"}, None)
     assert joined.accepted[ONE] == Accepted(0, None, "uid")
     assert meta.joins.all() == (joined,)
-    meta.joins.begin(JoinedTarget(TARGET, begin({ONE: AFTER}), {}))
+    meta.joins.begin(JoinedTarget(TARGET, begin_group({ONE: AFTER}), {}))
     assert found(meta) == joined, "a group was begun twice"
 
 

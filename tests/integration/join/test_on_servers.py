@@ -15,9 +15,9 @@ from tests.suite.portions import examples
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
-from unshard.core.join.difference import Step, Target, alter_parts, apply, is_equal, target_of
-from unshard.core.join.group import begin
+from unshard.core.join.decision import Change, Decision, decide_change, group_after, steps_to_join, wanted
+from unshard.core.join.difference import Step, Target, alter_parts, apply, is_equal, target_with_ids
+from unshard.core.join.group import begin_group
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors.base import ServerError
 from unshard_demo.servers import MariaDb
@@ -64,7 +64,7 @@ class Rollout:
         self.id = TableId(schema, "target")
         for table in (*(shard.table for shard in self.shards), self.id):
             query(connection, f"CREATE TABLE {table} ({FIRST}) CHARSET utf8mb4")
-        self.group = begin({shard: read_schema(connection, shard.table) for shard in self.shards})
+        self.group = begin_group({shard: read_schema(connection, shard.table) for shard in self.shards})
         self.target = wanted(self.group)
         self.serial, self.executed = 0, list[str]()
 
@@ -78,20 +78,20 @@ class Rollout:
         except ServerError:
             return
         after = read_schema(self.connection, shard.table)
-        decided = decide(self.group, self.target, shard, Change((ExecutedDdl(sql, 0),), after))
+        decided = decide_change(self.group, self.target, shard, Change((ExecutedDdl(sql, 0),), after))
         self.executed.append(f"{sql} -> {decided}")
         if decided.decision in (Decision.CONFLICT, Decision.BARRIER):
             query(self.connection, f"DROP TABLE {shard.table}")
             query(self.connection, str(before).replace("CREATE TABLE `", f"CREATE TABLE {self.schema}.`", 1))
             return
         self.run(decided.first)
-        self.group = executed(decided.group, decided.first)
+        self.group = group_after(decided.group, decided.first)
         self.run(decided.steps)
 
     def contract(self) -> None:
         steps = steps_to_join(self.group, self.target).contracting
         self.run(steps)
-        self.group = executed(self.group, steps)
+        self.group = group_after(self.group, steps)
         assert is_equal(self.target, wanted(self.group)), self.executed
 
     def run(self, steps: tuple[Step, ...]) -> None:
@@ -104,7 +104,7 @@ class Rollout:
             except ServerError as error:
                 raise AssertionError("\n".join([*self.executed, str(error)])) from error
         found = read_schema(self.connection, self.id)
-        present = target_of(found, expected.names)
+        present = target_with_ids(found, expected.names)
         assert len(found.columns) == len(expected.names), self.executed
         assert is_equal(present, expected), "\n".join([*self.executed, found.create_sql, *differing(present, expected)])
         assert dict(present.table.keys) == dict(expected.table.keys), self.executed

@@ -19,8 +19,8 @@ from tests.localspark import LocalSpark
 from tests.unit.join.test_cases import CONFLICTS, WAYS_OUT
 from unshard.config import ShardMode, load_task
 from unshard.core.join.decision import wanted
-from unshard.core.join.difference import is_equal, target_of
-from unshard.units.task.run import Outcome, run
+from unshard.core.join.difference import is_equal, target_with_ids
+from unshard.units.task.run import RunOutcome, run
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
@@ -49,13 +49,13 @@ class Case:
         with open_work(task) as work:
             yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark)
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         with self.work() as work:
             outcome = run(work)
         assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
         return outcome
 
-    def play(self, each: bool) -> Outcome:
+    def play(self, each: bool) -> RunOutcome:
         self.run()
         for step in self.case["steps"]:
             self.servers[step["source"]].run(step["sql"])
@@ -83,7 +83,7 @@ class Case:
         with self.work() as work:
             for joined in work.meta.joins.all():
                 if len({member.structure.shape for member in joined.group.members.values()}) == 1:
-                    present = target_of(work.target_schema(joined.target), joined.names)
+                    present = target_with_ids(work.target_schema(joined.target), joined.names)
                     assert is_equal(present, wanted(joined.group)), joined.target
             assert not [state for state in work.meta.structures.shards() if state.queue or state.held]
 

@@ -14,7 +14,7 @@ from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.execute import OnTarget
-from unshard.units.task.optimistic import rules_of
+from unshard.units.task.optimistic import follow_rules
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -44,7 +44,7 @@ def columns(task: JoinedTask) -> list[str]:
 
 def shown(task: JoinedTask) -> tuple[DifferenceView, ...]:
     work = task.work()
-    return differences(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+    return differences(work.meta, OnTarget(work.target, work.task.meta_schema), follow_rules(work))
 
 
 def test_the_target_contracts_only_after_the_delay(task: JoinedTask) -> None:

@@ -13,7 +13,7 @@ from unshard.errors.locks import ReloadNotDue
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.execute import OnTarget
-from unshard.units.task.optimistic import accept_values, rules_of
+from unshard.units.task.optimistic import accept_values, follow_rules
 from unshard.units.task.status import status
 from unshard_demo.servers import MariaDb
 
@@ -35,7 +35,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
 
 def shown(task: JoinedTask) -> tuple[DifferenceView, ...]:
     work = task.work()
-    return differences(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+    return differences(work.meta, OnTarget(work.target, work.task.meta_schema), follow_rules(work))
 
 
 def unique_keys(task: JoinedTask) -> set[str]:

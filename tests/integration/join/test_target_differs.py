@@ -117,7 +117,7 @@ def test_a_swap_whose_process_dies_in_between_is_continued(task: JoinedTask) -> 
         task.pull(source)
         task.window(source)
     task.restart()
-    advance = Point("after", "unshard.adapters.meta.joinrecords:Joins.advance")
+    advance = Point("after", "unshard.adapters.meta.joinrecords:JoinedTargets.advance")
     assert run_until_death(task.path, "follow", "", advance) == DIED
     run(task, SECOND, "INSERT INTO {} (id, c) VALUES (2, 2)")
     task.run()

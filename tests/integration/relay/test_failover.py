@@ -46,8 +46,8 @@ def await_replica(replica: MariaDb, source: MariaDb) -> None:
 def pair(server_folder: Path, unique: str) -> Iterator[tuple[MariaDb, MariaDb]]:
     """Two servers, the second of which replicates from the first."""
     with (
-        servers.running(server_folder / f"{unique}-1", "--gtid-strict-mode=1", server_id=81) as first,
-        servers.running(server_folder / f"{unique}-2", *REPLICATES, server_id=82) as second,
+        servers.running_server(server_folder / f"{unique}-1", "--gtid-strict-mode=1", server_id=81) as first,
+        servers.running_server(server_folder / f"{unique}-2", *REPLICATES, server_id=82) as second,
     ):
         second.run("SET SESSION sql_log_bin = 0", *["FLUSH LOGS"] * 4)
         replicate(second, first)

@@ -164,7 +164,7 @@ def test_transactions_that_were_committed_as_a_group(upstream_server, tmp_path):
 
 def test_reads_across_shutdown_crash_and_restart(server_folder, tmp_path):
     store, folder = RelayStore(tmp_path / "relay"), server_folder / tmp_path.name
-    server = servers.start(folder, server_id=302)
+    server = servers.start_server(folder, server_id=302)
     try:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t(id int primary key auto_increment, v varchar(100))")
         pull(SOURCE, server.server, store, FIRST)
@@ -172,7 +172,7 @@ def test_reads_across_shutdown_crash_and_restart(server_folder, tmp_path):
             fill(server, 10)
             pull(SOURCE, server.server, store, FIRST)
             end(server)
-            server = servers.start(folder, server_id=302)
+            server = servers.start_server(folder, server_id=302)
             report = pull(SOURCE, server.server, store, FIRST)
             assert report.ends == end_of(server)
             assert report.ends.order[1] == report.begins.order[1] + 1
@@ -263,7 +263,7 @@ def test_closes_its_connections(upstream_server, tmp_path):
 def test_large_transactions_and_large_events(server_folder, tmp_path):
     store = RelayStore(tmp_path)
     options = ("--max-allowed-packet=128M", "--innodb-log-file-size=100M")
-    with servers.running(server_folder / tmp_path.name, *options, server_id=303) as server:
+    with servers.running_server(server_folder / tmp_path.name, *options, server_id=303) as server:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t(id int primary key auto_increment, v longtext)")
         server.run(f"INSERT INTO d.t(v) VALUES (REPEAT('y', {40 << 20}))")
         server.run(f"INSERT INTO d.t(v) VALUES (REPEAT('z', {(16 << 20) - 60}))")

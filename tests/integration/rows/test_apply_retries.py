@@ -11,7 +11,7 @@ from tests.cutting import LOOKUP, bound_transactions, cut_at_commit, interrupted
 from tests.integration.rows.test_target_apply import TABLES, Change, Target, _until, insert, make
 from unshard.adapters.target import Applied
 from unshard.adapters.target.fencesteps import Bounds
-from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rows.compaction import CollisionPolicy, Op
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 
@@ -63,7 +63,7 @@ def test_a_deadlock_with_another_session_is_tried_again(make, name):
 
 
 @pytest.mark.mariadb_only("TiDB keeps the locks of rows at a ROLLBACK TO SAVEPOINT")
-@pytest.mark.parametrize("policy", Collisions)
+@pytest.mark.parametrize("policy", CollisionPolicy)
 def test_a_key_that_becomes_free_while_its_owner_is_looked_for_is_no_collision(make, policy):
     """The row moves from another source, whose window commits its DELETE between the two statements."""
     target = make(TABLES["integer"])
@@ -109,7 +109,7 @@ def test_a_connection_that_is_lost_at_any_commit_of_a_large_window(make, monkeyp
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("integer", Collisions.ERROR), ("integer", Collisions.IGNORE), ("without key", Collisions.ERROR)],
+    [("integer", CollisionPolicy.ERROR), ("integer", CollisionPolicy.IGNORE), ("without key", CollisionPolicy.ERROR)],
 )
 def test_a_commit_that_comes_through_while_it_is_tried_again(make, name, policy):
     """The fence was read before the lost COMMIT completed: then the rows that exist, or are missing, are our own."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.taskfile import TaskFile, route, schemas, task_body, write_sources
 from unshard.errors.rows import RowFilterFailed
-from unshard.units.task.run import Outcome
+from unshard.units.task.run import RunOutcome
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -54,7 +54,7 @@ def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tm
         yield World(unique, (source_1, source_2), target, tmp_path / "task.yaml")
 
 
-def counts(outcome: Outcome) -> tuple[int, ...]:
+def counts(outcome: RunOutcome) -> tuple[int, ...]:
     one, _ = outcome.sources
     return one.rows_applied, one.rows_filtered, one.rows_held, one.rows_released
 

@@ -26,7 +26,7 @@ from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.adapters.target.targetrows import LineForm
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rows.compaction import CollisionPolicy, Op
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
@@ -62,7 +62,7 @@ class Target:
     meta: str
     shards: tuple[Shard, ...]
     tried: Writer
-    collisions: Collisions = Collisions.ERROR
+    collisions: CollisionPolicy = CollisionPolicy.ERROR
     rows: dict[Shard, list[Row]] = field(default_factory=dict)
     window: int = 0
     epoch: int = 1
@@ -142,7 +142,7 @@ def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
     meta_schema = f"{unique}_meta"
     target.run(f"CREATE DATABASE {unique}")
     meta = Meta(target.server, meta_schema, "task")
-    meta.migrate()
+    meta.create_tables()
     meta.close()
     tried = tried_writer(target.server, meta_schema)
     if request.param is LineForm.TEXT:
@@ -398,13 +398,13 @@ def test_a_key_that_two_shards_bring_in_one_window_names_both(make):
     assert not target.stored()
 
 
-@pytest.mark.parametrize(("policy", "left"), [(Collisions.REPLACE, b"new"), (Collisions.IGNORE, b"old")])
+@pytest.mark.parametrize(("policy", "left"), [(CollisionPolicy.REPLACE, b"new"), (CollisionPolicy.IGNORE, b"old")])
 def test_collisions_by_policy(make, policy, left):
     target = make(TABLES["integer"], collisions=policy)
     target.apply({target.shards[0]: insert(1, v=b"old")}, random.Random(1))
     applied = target.apply({target.shards[1]: insert(1, 2, v=b"new")}, random.Random(1))
     assert target.stored() == {(b"1", left, b"1.00"): 1, (b"2", b"new", b"1.00"): 1}
-    assert applied.skipped == (policy is Collisions.IGNORE)
+    assert applied.skipped == (policy is CollisionPolicy.IGNORE)
 
 
 def test_a_row_moves_from_one_shard_to_another_in_one_window(make):

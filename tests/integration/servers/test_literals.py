@@ -7,7 +7,7 @@ import pytest
 from tests import alltypes
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
-from unshard.adapters.textrows import prepare
+from unshard.adapters.textrows import prepare_reading
 from unshard.core.model import Column, TableId
 from unshard.core.sql.literals import expression, literal
 from unshard.errors.source import UnknownColumnType, ValueNotCanonical
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 def test_a_literal_finds_its_row(source_1: MariaDb, unique: str, table: str) -> None:
     source_1.run(*alltypes.statements(unique, (table,)))
     with closing(mysql.connect(source_1.server)) as plain, closing(mysql.connect_raw(source_1.server)) as raw:
-        prepare(raw)
+        prepare_reading(raw)
         mysql.query(plain, "SET SESSION sql_mode = ''")
         schema = read_schema(plain, TableId(unique, table))
         for column in schema.written:

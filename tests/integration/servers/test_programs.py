@@ -23,7 +23,7 @@ from pathlib import Path
 from unshard_demo import servers
 
 with ThreadPoolExecutor(1) as pool:
-    server = pool.submit(servers.start, Path(sys.argv[1])).result()
+    server = pool.submit(servers.start_server, Path(sys.argv[1])).result()
 server.run("CREATE DATABASE there")  # the thread that has started it is gone
 print(json.dumps(dataclasses.asdict(server.program)), flush=True)
 signal.pause()
@@ -46,7 +46,7 @@ def test_a_server_ends_with_the_process_that_has_started_it(server_folder: Path,
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
-    made = processes.start("tail", ["tail", "-f", "/dev/null"], os.environ, tmp_path / "log")
+    made = processes.start_program("tail", ["tail", "-f", "/dev/null"], os.environ, tmp_path / "log")
     yield made
     processes.kill(made)
 

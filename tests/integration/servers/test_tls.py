@@ -64,7 +64,9 @@ def started(make: str, folder: Path, ours: Authority) -> Iterator[MariaDb]:
     pair = ours.issue("db-1", "127.0.0.1")
     files = {"ssl-ca": ours.path, "ssl-cert": pair.certificate, "ssl-key": pair.key}
     if make == "mariadb":
-        with servers.running(folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401) as server:
+        with servers.running_server(
+            folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401
+        ) as server:
             yield server
         return
     if not servers.is_tidb_built():
@@ -127,7 +129,7 @@ def test_every_kind_of_connection_is_secured(world: World) -> None:
     with contextlib.closing(mysql.connect_raw(server)) as connection:
         assert mysql.query(connection, "SELECT 'ok'") == [(b"ok",)]
     meta = Meta(server, "secured_meta", "t")
-    meta.migrate()
+    meta.create_tables()
     assert meta.sources.all() == ()
     world.server.run("INSERT INTO d.t VALUES (1)")
     if is_tidb(world.server):

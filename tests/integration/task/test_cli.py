@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.database import MIGRATIONS
+from unshard.adapters.meta.tables import VERSION
 from unshard.cli import main
 from unshard.config import load_task
 from unshard.core.model import Location
 from unshard.core.task.state import Phase
-from unshard.units.task.status import refuse_paused
+from unshard.units.task.status import refuse_paused_task
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +52,7 @@ class World:
 
     def meta(self) -> Meta:
         meta = Meta(self.target.server, f"{self.schema}_meta", self.schema)
-        meta.migrate()
+        meta.create_tables()
         return meta
 
 
@@ -162,21 +162,20 @@ READING = (
 
 def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(world: World, command) -> None:
     world.meta()
-    newest = missing = MIGRATIONS[-1].number
-    older = (f"USE {world.schema}_meta", f"DELETE FROM migration WHERE number >= {missing}", "DROP TABLE row_error")
+    older = (f"USE {world.schema}_meta", "DELETE FROM meta_version", "DROP TABLE row_error")
     world.target.run(*older)
     before = world.target.run(f"SHOW TABLES FROM {world.schema}_meta")
     for name, *given in READING:
         code, found = command(name, *given)
         assert (name, code, found["error"]["code"]) == (name, 1, "US-7011")
-        assert f"version {missing - 1}" in found["error"]["message"] and "unshard migrate" in found["error"]["hint"]
+        assert "version 0" in found["error"]["message"] and "unshard migrate" in found["error"]["hint"]
     assert world.target.run(f"SHOW TABLES FROM {world.schema}_meta") == before
-    assert command("migrate")[1]["version"] == newest == command("migrate")[1]["version"]
+    assert command("migrate")[1]["version"] == VERSION == command("migrate")[1]["version"]
     assert command("row-errors")[0] == command("status")[0] == 0
     world.target.run(*older)
-    refuse_paused(load_task(world.path))
+    refuse_paused_task(load_task(world.path))
     assert command("row-errors")[0] == 0, "the full load's first task works on the task"
-    world.target.run(f"INSERT INTO {world.schema}_meta.migration VALUES (99, 'later', UTC_TIMESTAMP())")
+    world.target.run(f"INSERT INTO {world.schema}_meta.meta_version VALUES (99, UTC_TIMESTAMP())")
     assert {command(name)[1]["error"]["code"] for name in ("status", "migrate", "locks")} == {"US-7002"}
 
 

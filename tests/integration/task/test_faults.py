@@ -46,7 +46,7 @@ def test_a_connection_that_breaks_while_meta_tables_are_created(target: MariaDb,
         with cut_at_commit(target, arrives=arrives, number=number, statement=ANY_STATEMENT) as (cut, way):
             meta = Meta(cut.server, unique, "task")
             try:
-                meta.migrate()
+                meta.create_tables()
                 target.run(f"DROP DATABASE {unique}")  # complete; so that the next attempt begins again
             except ConnectionLost as error:
                 lost.append(error.where)

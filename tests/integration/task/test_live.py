@@ -28,8 +28,8 @@ from unshard.errors.meta import FencedOut, TaskPaused
 from unshard.units.relay import newbinlog
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
-from unshard.units.task.live import End, Ends, Tally, Trouble, follow
-from unshard.units.task.run import Outcome, PauseBegan, PauseEnded, run
+from unshard.units.task.live import End, Ends, RunTally, Trouble, follow
+from unshard.units.task.run import PauseBegan, PauseEnded, RunOutcome, run
 from unshard.units.work import Limits, Work, open_work
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb, free_port
@@ -62,7 +62,7 @@ class Following:
 
     def __init__(self, work: Work) -> None:
         self._asked, self.told = threading.Event(), list[Trouble]()
-        self.tally = Tally(0.05, inf)
+        self.tally = RunTally(0.05, inf)
         ends = Ends(is_asked=lambda _: self._asked.is_set(), retries=inf)
         self._pool = ThreadPoolExecutor(1)
         self._run = self._pool.submit(follow, work, work.task.sources, ends, self.tally, self._watch)
@@ -101,11 +101,11 @@ class RunThatFollows:
     def pauses(self) -> list[type]:
         return [type(note) for note in self.told if isinstance(note, PauseBegan | PauseEnded)]
 
-    def stop(self) -> Outcome:
+    def stop(self) -> RunOutcome:
         self._asked.set()
         return self.end()
 
-    def end(self) -> Outcome:
+    def end(self) -> RunOutcome:
         return self._run.result(SECONDS)
 
 
@@ -175,24 +175,26 @@ def test_a_run_that_came_second_leaves_a_source_to_the_first(task: LiveTask, mon
 
     monkeypatch.setattr(live, "run_window", overtaken)
     write(task, "s1", 1)
-    tally, ends = Tally(0.05), Ends(idle_seconds=0.3)
+    tally, ends = RunTally(0.05), Ends(idle_seconds=0.3)
     with open_work(load_task(task.path)) as first, first.meta.active_workers.at(live_run_of("s1")):
         assert follow(task.work(), ["s1"], ends, tally, lambda _: None) is End.FAILED
     assert isinstance(tally.errors["s1"].error, FencedOut)
     fenced.clear()
-    assert follow(task.work(), ["s1"], ends, Tally(0.05), lambda _: None) is End.IDLE
+    assert follow(task.work(), ["s1"], ends, RunTally(0.05), lambda _: None) is End.IDLE
     assert task.assert_union("g") == 3
 
 
 def test_a_run_ends_when_nothing_came_and_when_its_time_is_over(task: LiveTask) -> None:
     write(task, "s1", 1)
-    tally, told = Tally(1.0), list[object]()
+    tally, told = RunTally(1.0), list[object]()
     ends = Ends(idle_seconds=0.3)
     assert follow(task.work(), task.work().task.sources, ends, tally, told.append) is End.IDLE
     assert (task.assert_union("g"), len(told)) == (3, sum(counts["windows"] for counts in tally.counts.values()))
-    assert follow(task.work(), ["s1"], Ends(deadline=time.monotonic() + 0.3), Tally(1.0), told.append) is End.TIME_OVER
+    assert (
+        follow(task.work(), ["s1"], Ends(deadline=time.monotonic() + 0.3), RunTally(1.0), told.append) is End.TIME_OVER
+    )
     lifecycle.pause(task.work(), "me", "test", "")
-    assert follow(task.work(), ["s1"], Ends(), Tally(1.0), told.append) is End.PAUSED
+    assert follow(task.work(), ["s1"], Ends(), RunTally(1.0), told.append) is End.PAUSED
 
 
 def test_new_binlog_is_told_once_and_only_if_no_live_run_works_on_it(task: LiveTask) -> None:

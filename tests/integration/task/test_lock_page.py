@@ -89,7 +89,7 @@ def schema(target: MariaDb) -> Iterator[str]:
     """A meta schema for all tasks of this file: making one takes longer than a test."""
     name = f"page_{uuid.uuid4().hex[:12]}"
     with contextlib.closing(Meta(target.server, name, "none")) as meta:
-        meta.migrate()
+        meta.create_tables()
     yield name
     target.run(f"DROP DATABASE {name}")
 
@@ -121,7 +121,7 @@ def browse(
     *steps: tuple[str, str, dict[str, str]], who_cleared: Callable[[str, Cleared], str | None] = lambda *_: None
 ) -> list[str]:
     """Go through pages as an operator; each form is sent with the hidden fields of the page before."""
-    from unshard_airflow.page.app import application
+    from unshard_airflow.page.routes import application
     from unshard_airflow.page.service import Service
     from unshard_airflow.page.site import Site, Woken
 
@@ -211,7 +211,7 @@ def test_page_lets_the_target_be_asked_again(stage: Stage, target: MariaDb, sche
 
 
 def unlock(stage: Stage, cleared: bool) -> Any:
-    from unshard_airflow.locks import Unlock
+    from unshard_airflow.locktasks import Unlock
 
     return Unlock(task_id="unlock", task_file=str(stage.file)).execute(stage.context(cleared))
 
@@ -280,9 +280,9 @@ def skipped(call: Callable[[], Any], told: str) -> None:
 
 
 def asking(stage: Stage) -> Any:
-    from unshard_airflow.replace import Replace
+    from unshard_airflow.replace import ReplaceDdl
 
-    return Replace(task_id="replace", task_file=str(stage.file))
+    return ReplaceDdl(task_id="replace", task_file=str(stage.file))
 
 
 def ask(stage: Stage, call: Any) -> str:
@@ -419,7 +419,7 @@ def test_person_who_leaves_it_changes_nothing(stage: Stage) -> None:
 
 def wait(stage: Stage) -> Any:
     """Run `wait_for_shards` once; return its result, or raise TaskDeferred."""
-    from unshard_airflow.locks import WaitForShards
+    from unshard_airflow.locktasks import WaitForShards
 
     task = WaitForShards(task_id="wait_for_shards", task_file=str(stage.file))
     return task.resume_execution("__fail__", {"error": "Trigger timeout"}, stage.context())

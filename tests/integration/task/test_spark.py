@@ -16,7 +16,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Writer
 from unshard.core.model import Location, Server
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.errors.meta import (
@@ -127,7 +127,7 @@ with sparks.session("local[1]") as first:
         assert inner.sparkContext is first.sparkContext
     assert sparks.is_usable(first)
     try:
-        sparks.open_session("local[2]")
+        sparks.open_spark_session("local[2]")
     except sparks.SparkUnavailable as error:
         print(error)
     if sys.argv[1] == "killed":
@@ -255,7 +255,7 @@ def test_a_server_that_died_is_told_by_a_code_and_a_restarted_one_gets_a_new_ses
         Writer(Server("127.0.0.1", 1, "", "")),
         Storage("/nowhere"),
         RelayStore(tmp_path),
-        Collisions.ERROR,
+        CollisionPolicy.ERROR,
         (),
         (),
         (),
@@ -296,7 +296,7 @@ def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
 
 def test_nothing_there_is_told() -> None:
     with pytest.raises(SparkUnavailable, match="refused"):
-        sparks.open_session(f"sc://127.0.0.1:{free_port()}")
+        sparks.open_spark_session(f"sc://127.0.0.1:{free_port()}")
 
 
 def test_what_a_connection_is() -> None:

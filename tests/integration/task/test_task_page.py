@@ -1,4 +1,4 @@
-"""The page of a task after real windows: suspended targets, quarantined rows, commands, online DDL."""
+"""The page of a task after real windows: suspended targets, diverted rows, commands, online DDL."""
 
 import sys
 from collections.abc import Iterator

@@ -12,9 +12,9 @@ from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schemas
 from unshard.adapters.targetddl import DdlTrialTables
-from unshard.core.ddl.events import StructureChange, parts_of, view_of
+from unshard.core.ddl.eventnames import TableChange, event_parts, view_of
 from unshard.core.ddl.parsed import DdlKind
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement, chain
 from unshard.core.rules.filters import DDL, DML, GROUPS, Action, Event, EventFilter, EventRule
@@ -141,16 +141,16 @@ def ignoring(*names: str) -> EventFilter:
 
 def events(statement: Statement, shadow: DdlTrialTables, known: dict[TableId, TableSchema]) -> list[Event]:
     """Return the events of a statement; the structures before and after it are followed."""
-    ddl = read(statement.text, statement.sql_mode, statement.schema)
+    ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
     if found := view_of(ddl, statement.sql_mode, statement.schema):
         return [found[1]]
-    change = StructureChange()
+    change = TableChange()
     if ddl.kind in (DdlKind.ALTER, DdlKind.INDEX) and (before := known.get(ddl.subjects[0])):
         with contextlib.suppress(EffectRefused):
-            change = StructureChange(before, shadow.effect(before, statement, ddl.subjects[0]))
+            change = TableChange(before, shadow.effect(before, statement, ddl.subjects[0]))
             assert change.after is not None
             known[ddl.subjects[0]] = change.after
-    return [part.event for part in parts_of(ddl, statement.sql_mode, change)]
+    return [part.event for part in event_parts(ddl, statement.sql_mode, change)]
 
 
 def test_every_name_stops_exactly_its_statements(task: LiveTask) -> None:

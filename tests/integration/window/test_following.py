@@ -26,7 +26,7 @@ from unshard.core.rules.filters import EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.comparison import shape_differences
-from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.ddleffects import DdlEffects
 from unshard.units.relay import pull
 from unshard_demo.servers import MariaDb
 

@@ -13,7 +13,7 @@ from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import apply, fencesteps
 from unshard.adapters.target.fencesteps import Bounds, StepKind
-from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rows.compaction import CollisionPolicy, Op
 from unshard.errors.meta import FencedOut
 from unshard.errors.rows import Collision
 
@@ -158,6 +158,6 @@ def test_a_collision_stops_a_large_window_in_its_step_and_the_policy_can_be_chan
     with pytest.raises(Collision) as raised:
         target.apply({target.shards[0]: rows}, random.Random(1))
     assert raised.value.key == "id = 7"
-    target.window, target.collisions = 0, Collisions.REPLACE
+    target.window, target.collisions = 0, CollisionPolicy.REPLACE
     assert target.apply({target.shards[0]: rows}, random.Random(1)).collided
     assert target.stored() == Counter(row for _, row in rows)

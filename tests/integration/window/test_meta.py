@@ -1,4 +1,4 @@
-"""The meta tables on a real server: migrations, windows with epochs, shards, locks."""
+"""The meta tables on a real server: their creation and version, windows with epochs, shards, locks."""
 
 import contextlib
 import multiprocessing
@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import inspect, text
 
 from unshard.adapters.meta import Meta, tables, windowrecords
-from unshard.adapters.meta.database import MIGRATIONS, MetaDatabase, _engine
+from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.queue import Admission, EntryState, HeldFile, QueueEntry, WholeChange
-from unshard.core.full.progress import NOTHING_YET
+from unshard.core.full.fullprogress import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile, PendingWork, Phase, SyncState
@@ -24,6 +24,7 @@ from unshard.errors.meta import (
     FencedOut,
     MetaMissing,
     MetaTooNew,
+    MetaTooOld,
     PhaseFellBack,
     StructureMissing,
     UnknownSource,
@@ -84,7 +85,7 @@ def plan(number: int = 1, begins: Location = P0, ends: Location = P1, **parts: o
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
     meta = Meta(target.server, unique, "orders")
-    meta.migrate()
+    meta.create_tables()
     yield meta
     meta.close()
     target.run(f"DROP DATABASE {unique}")
@@ -128,7 +129,7 @@ def test_a_connection_is_kept_replaced_when_it_is_gone_and_not_shared_with_a_for
     database.close()
 
 
-def test_tables_are_what_the_migrations_make(meta: Meta, target: MariaDb) -> None:
+def test_tables_are_as_they_are_defined(meta: Meta, target: MariaDb) -> None:
     inspector, schema = inspect(_engine(target.server, None)), meta.schema
     names = inspector.get_table_names(schema)
     made = {name: {c["name"]: c for c in inspector.get_columns(name, schema)} for name in names}
@@ -149,19 +150,21 @@ def test_tables_are_what_the_migrations_make(meta: Meta, target: MariaDb) -> Non
         assert indexes == {each.name: ([c.name for c in each.columns], bool(each.unique)) for each in table.indexes}
 
 
-def test_migrating_twice_and_from_many_threads(target: MariaDb, unique: str) -> None:
+def test_creating_them_twice_and_from_many_threads(target: MariaDb, unique: str) -> None:
     metas = [Meta(target.server, unique, f"task {number}") for number in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(Meta.migrate, metas))
-    metas[0].migrate()
-    assert target.run(f"SELECT number FROM {unique}.migration") == [(step.number,) for step in MIGRATIONS]
+        list(pool.map(Meta.create_tables, metas))
+    metas[0].create_tables()
+    assert target.run(f"SELECT number FROM {unique}.meta_version") == [(tables.VERSION,)]
     target.run(f"DROP DATABASE {unique}")
 
 
-def test_migration_goes_on_after_a_death_in_the_middle(target: MariaDb, unique: str) -> None:
-    target.run(f"CREATE DATABASE {unique}", f"USE {unique}", *MIGRATIONS[0].statements[:3])
+def test_creation_goes_on_after_a_death_in_the_middle(target: MariaDb, unique: str) -> None:
+    target.run(
+        f"CREATE DATABASE {unique}", f"USE {unique}", *map(tables.create_table, [*tables.metadata.tables.values()][:3])
+    )
     meta = Meta(target.server, unique, "orders")
-    meta.migrate()
+    meta.create_tables()
     assert meta.sources.all() == ()
     target.run(f"DROP DATABASE {unique}")
 
@@ -172,35 +175,41 @@ def test_a_reader_waits_for_the_process_that_creates_the_tables(meta: Meta, targ
     with contextlib.closing(target.connect()) as creating, ThreadPoolExecutor(1) as pool:
         with creating.cursor() as cursor:
             cursor.execute(lock)
-            cursor.execute(f"DELETE FROM {meta.schema}.migration WHERE number > 0")
+            cursor.execute(f"DELETE FROM {meta.schema}.meta_version")
             creating.commit()
             reading = pool.submit(meta.refuse_other_version)
             await_true(
                 lambda: reading.done() or target.run(waiting) == [(1,)], 900, [target.program], "the reader waits"
             )
-            rows = ", ".join(f"({step.number}, '', UTC_TIMESTAMP())" for step in MIGRATIONS)
-            cursor.execute(f"INSERT INTO {meta.schema}.migration VALUES {rows}")
+            cursor.execute(f"INSERT INTO {meta.schema}.meta_version VALUES ({tables.VERSION}, UTC_TIMESTAMP())")
             creating.commit()
             cursor.execute(lock.replace("GET_LOCK", "RELEASE_LOCK").replace(", 0)", ")"))
         assert reading.result(900) is None
 
 
 def test_newer_schema_is_refused(meta: Meta, target: MariaDb) -> None:
-    target.run(f"INSERT INTO {meta.schema}.migration VALUES (99, 'from the future', UTC_TIMESTAMP())")
+    target.run(f"INSERT INTO {meta.schema}.meta_version VALUES (99, UTC_TIMESTAMP())")
     with pytest.raises(MetaTooNew, match="version 99"):
-        meta.migrate()
+        meta.create_tables()
+
+
+def test_older_schema_is_refused_with_the_next_step(
+    meta: Meta, target: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
+    for refused in (meta.create_tables, meta.refuse_other_version):
+        with pytest.raises(MetaTooOld, match=f"version {tables.VERSION - 1}, .* with {tables.VERSION}") as error:
+            refused()
+        assert "--remove-meta" in str(error.value.next_step)
+    assert target.run(f"SELECT number FROM {meta.schema}.meta_version") == [(tables.VERSION - 1,)]
 
 
 def test_missing_schema_and_unreachable_server(target: MariaDb, unique: str) -> None:
     with pytest.raises(MetaMissing, match=unique):
         Meta(target.server, unique, "orders").sources.all()
     with pytest.raises(ServerUnreachable) as error:
-        Meta(replace(target.server, port=1), unique, "orders").migrate()
+        Meta(replace(target.server, port=1), unique, "orders").create_tables()
     assert target.password not in str(error.value)
-
-
-def test_migration_numbers_have_no_gap() -> None:
-    assert [step.number for step in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
 
 
 def test_source_moves_forward_only(meta: Meta) -> None:
@@ -414,11 +423,11 @@ def test_one_look_tells_what_there_is(synced: Meta, target: MariaDb) -> None:
     for row in IS_NOT:
         insert(row)
     wanted = PendingWork(0)
-    assert synced.windows.sync_state("s1").beside == wanted
+    assert synced.windows.sync_state("s1").pending == wanted
     for flag, row in IS_THERE.items():
         insert(row)
         wanted |= flag
-        assert synced.windows.sync_state("s1").beside == wanted, flag
+        assert synced.windows.sync_state("s1").pending == wanted, flag
     assert synced.windows.sync_state("nobody") == SyncState("nobody")
 
 

@@ -18,7 +18,7 @@ from unshard.adapters.target import Applied, Committed, Fence, Slice, Slices, Wr
 from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
-from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rows.compaction import CollisionPolicy, Op
 from unshard.core.rules.filters import Judged
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors import UnshardError
@@ -159,7 +159,7 @@ def _too_long(target: Target) -> Cut:
 
 @pytest.mark.parametrize("diverts", [False, True])
 def test_a_row_that_does_not_fit_leaves_nothing(make, diverts):
-    """It is not quarantined either: a later slice may correct it."""
+    """It is not diverted either: a later slice may correct it."""
     target = make(TABLES["integer"])
     with pytest.raises(RowRefused):
         sliced(target, _too_long(target), diverts=diverts)
@@ -485,8 +485,8 @@ def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
     held = HeldPart(0, job.targets[0], HeldFile(shard, 1, 1, 0, "x", 1, 1, "", safe=True))
     keyless, ignored = replace(job.schemas[0], indexes=()), Reshaping(events=(("update", Judged()),))
     for other in (
-        replace(job, collisions=Collisions.REPLACE),
-        replace(job, collisions=Collisions.IGNORE),
+        replace(job, collisions=CollisionPolicy.REPLACE),
+        replace(job, collisions=CollisionPolicy.IGNORE),
         replace(job, begun=replace(job.begun, plan=replace(job.plan, safe=True))),
         replace(job, parts=(held, *job.parts[1:])),
         replace(job, targets=job.targets * 2, schemas=job.schemas * 2),

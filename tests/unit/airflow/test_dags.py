@@ -168,12 +168,12 @@ def test_live_runs_follow_each_other_and_start_by_events_alone(bag: dict[str, An
     [(1, 0, [1]), (4, 0, [1] * 4), (5, 0, [2, 2, 1]), (16, 0, [4] * 4), (5, 3, [3, 2]), (5, 9, [5])],
 )
 def test_sources_share_few_processes(number: int, per_worker: int, sizes: list[int]) -> None:
-    from unshard_airflow.graph import groups_of
+    from unshard_airflow.graph import sources_by_process
 
     task = SimpleNamespace(
         sources=tuple(f"s{n}" for n in range(number)), options=SimpleNamespace(sources_per_worker=per_worker)
     )
-    groups = groups_of(task)
+    groups = sources_by_process(task)
     assert [len(group) for group in groups] == sizes
     assert [source for group in groups for source in group] == [*task.sources]
 
@@ -260,7 +260,7 @@ def test_a_name_with_special_characters_gives_valid_dags(tmp_path: Path) -> None
     ("max_tries", "retries", "cleared"), [(2, 2, False), (3, 2, True), (0, 0, False), (1, 0, True), (0, None, False)]
 )
 def test_only_a_clear_forces(max_tries: int, retries: int | None, cleared: bool) -> None:
-    from unshard_airflow.locks import was_cleared
+    from unshard_airflow.locktasks import was_cleared
 
     # A task that another scheduler starts anew has a higher try number, and was not cleared.
     instance = SimpleNamespace(max_tries=max_tries, try_number=2)

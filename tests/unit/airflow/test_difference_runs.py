@@ -30,7 +30,7 @@ def view(state: State, age: timedelta, reason: str = "c: x and y") -> Difference
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.CONFLICT])
 def test_a_slow_rollout_never_fails(state: State) -> None:
-    from unshard_airflow.differences import fail_if_stuck
+    from unshard_airflow.differencetasks import fail_if_stuck
 
     fail_if_stuck(view(state, 1000 * HOUR, ""), None, HOUR)
 
@@ -38,7 +38,7 @@ def test_a_slow_rollout_never_fails(state: State) -> None:
 def test_a_column_that_cannot_be_read_again_fails_with_the_reason() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from unshard_airflow.differences import fail_if_stuck
+    from unshard_airflow.differencetasks import fail_if_stuck
 
     with pytest.raises(AirflowFailException, match="cannot be read again: c: x and y; then"):
         fail_if_stuck(view(State.RELOAD, 2 * HOUR), None, HOUR)
@@ -47,7 +47,7 @@ def test_a_column_that_cannot_be_read_again_fails_with_the_reason() -> None:
 def test_a_conflict_fails_with_both_sides_when_its_time_is_over() -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from unshard_airflow.differences import fail_if_stuck
+    from unshard_airflow.differencetasks import fail_if_stuck
 
     fail_if_stuck(view(State.CONFLICT, HOUR / 2), None, HOUR)
     with pytest.raises(AirflowFailException, match="c: x and y; then"):
@@ -55,14 +55,14 @@ def test_a_conflict_fails_with_both_sides_when_its_time_is_over() -> None:
 
 
 def test_a_cleared_run_has_the_whole_time_again() -> None:
-    from unshard_airflow.differences import fail_if_stuck
+    from unshard_airflow.differencetasks import fail_if_stuck
 
     fail_if_stuck(view(State.CONFLICT, 9 * HOUR), datetime.now(UTC) - HOUR / 2, HOUR)
 
 
 def test_an_alert_of_a_conflict_has_both_sides_and_the_way_out() -> None:
     from unshard_airflow.alerts import alert_of
-    from unshard_airflow.differences import FollowDifference
+    from unshard_airflow.differencetasks import FollowDifference
 
     task = FollowDifference(task_id="follow_difference", task_file="/tasks/my shop.yaml")
     task.last = replace(view(State.CONFLICT, HOUR), ddl="ALTER TABLE a.t ADD c DATE")

@@ -200,7 +200,7 @@ def context_of(task: Any, **more: Any) -> dict[str, Any]:
 
 def test_alert_of_a_lock_has_all_that_helps() -> None:
     from unshard_airflow.alerts import alert_of
-    from unshard_airflow.locks import WaitForShards
+    from unshard_airflow.locktasks import WaitForShards
 
     task = WaitForShards(task_id="wait_for_shards", task_file="/tasks/m.yaml")
     task.seen = VIEW
@@ -213,7 +213,7 @@ def test_alert_of_a_lock_has_all_that_helps() -> None:
 
 def test_alert_shows_no_value_of_a_row_and_no_secret() -> None:
     from unshard_airflow.alerts import alert_of
-    from unshard_airflow.locks import ExecuteDdl
+    from unshard_airflow.locktasks import ExecuteDdl
 
     task = ExecuteDdl(task_id="execute_ddl", task_file="/tasks/m.yaml")
     said = "Duplicate entry 'ann@x.org' for key 'mail'"
@@ -373,7 +373,7 @@ def test_notifier_that_is_not_there_is_named(name: str, monkeypatch: pytest.Monk
 
 def test_subclass_gets_an_alert() -> None:
     from unshard_airflow.alerts import Alert, FailureNotifier
-    from unshard_airflow.locks import WaitForShards
+    from unshard_airflow.locktasks import WaitForShards
 
     sent: list[Alert] = []
 

@@ -20,7 +20,7 @@ from unshard.adapters.meta.taskrecords import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
 from unshard.core.ddl.lock import LockState, MemberState, Outcome
-from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
+from unshard.core.ddl.online import BY_TRIGGER, OnlineRole, OnlineTable
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.join.states import State
 from unshard.core.masking import refusal, statement
@@ -38,9 +38,9 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
 from unshard_airflow.page import guard
-from unshard_airflow.page.app import application
 from unshard_airflow.page.pages import marked
-from unshard_airflow.page.service import SHOWN, History, Overview, Reading, Service, TaskFile
+from unshard_airflow.page.routes import application
+from unshard_airflow.page.service import SHOWN, CommandHistory, Overview, Reading, Service, TaskFile
 from unshard_airflow.page.site import FINISHED, Site, Woken, woken
 
 ROOT = Path(__file__).parents[3]
@@ -131,8 +131,8 @@ class Books:
         collision = RecordedCollision(clash, Found.WINDOW, 17, CollisionState.OPEN, 2, NOW, NOW)
         return Reading(remarks, self.history(task, ""), self.prechecks_, collisions=(collision,), **self.reading_)
 
-    def history(self, task: Task, lock: str) -> History:
-        return History(
+    def history(self, task: Task, lock: str) -> CommandHistory:
+        return CommandHistory(
             (
                 OperatorAction(
                     1, "l", "unlock", EVIL, "page", f"because {EVIL}", NOW, {"statements": [EVIL, "B"], "shard": EVIL}
@@ -455,8 +455,8 @@ def test_task_shows_online_ddl_under_way(stage: Stage) -> None:
     made = int((datetime.now(UTC) - timedelta(minutes=7)).timestamp())  # ages are taken from now on
     stage.books.remarks_ = {
         "online": (
-            ("s1", OnlineTable(shadow, real, Role.SHADOW, "gh-ost", made, statements=(ran,))),
-            ("s2", OnlineTable(shadow, real, Role.SHADOW, BY_TRIGGER, is_whole=False, is_away=True)),
+            ("s1", OnlineTable(shadow, real, OnlineRole.SHADOW, "gh-ost", made, statements=(ran,))),
+            ("s2", OnlineTable(shadow, real, OnlineRole.SHADOW, BY_TRIGGER, is_whole=False, is_away=True)),
         )
     }
     page = stage.get(AT, "viewer").text
@@ -475,7 +475,7 @@ def test_task_shows_online_ddl_under_way(stage: Stage) -> None:
 def test_lists_are_bounded_and_say_how_many_more_there_are(stage: Stage) -> None:
     stage.books.stops_ = [stopped(number, f"t_{number}") for number in range(1000)]
     stage.books.locks_ = [view(id=f"l-{number}") for number in range(1000)]
-    online_table = OnlineTable(TableId("a", "b"), TableId("a", "c"), Role.SHADOW, "gh-ost")
+    online_table = OnlineTable(TableId("a", "b"), TableId("a", "c"), OnlineRole.SHADOW, "gh-ost")
     stage.books.remarks_ = {"diverted": {f"t{n}": n + 1 for n in range(1000)}, "online": (("s1", online_table),) * 1000}
     page = stage.get(AT).text
     for table in ("stops", "diverted", "locks", "online"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, read, structure
 from unshard.binlog.cutter import Cutter, RunCutter
-from unshard.binlog.decoder import RangeOrigin, opened
+from unshard.binlog.decoder import RangeOrigin, opened_events
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, ROWS, EventType, read_frame, walk
 from unshard.binlog.payload import SIZED
 from unshard.binlog.runs import Run
@@ -218,7 +218,7 @@ def test_damage_in_a_stored_segment_is_found_when_it_is_decoded() -> None:
         list(walk(damaged, True, "s1"))
     frames = walk(damaged, False, "s1")
     with pytest.raises(FragmentsBroken):
-        list(opened(damaged, frames, CHECKSUM, RangeOrigin("s1", "binlog.000001")))
+        list(opened_events(damaged, frames, CHECKSUM, RangeOrigin("s1", "binlog.000001")))
 
 
 @given(st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 8), st.integers(0, 255)), max_size=4))

@@ -24,7 +24,7 @@ from tests.suite.portions import portion
 from unshard.binlog.cutter import RunCutter
 from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, inflate
-from unshard.binlog.payload import nested
+from unshard.binlog.payload import payload_events
 from unshard.binlog.rawrows import extract
 from unshard.binlog.runs import Run
 from unshard.binlog.transactions import GTIDS
@@ -472,7 +472,7 @@ def test_a_payload_is_decompressed_only_up_to_its_size(size):
     told = b"\xfe" + len(whole).to_bytes(8, "little"), b"\xfe" + len(data).to_bytes(8, "little")
     body = b"\2\1\0" + b"\3\x09" + told[0] + b"\1\x09" + told[1] + b"\0" + data
     with pytest.raises(DamagedEvent, match="longer"):
-        list(nested(body, "f:4"))
+        list(payload_events(body, "f:4"))
 
 
 class Oracle:

@@ -246,5 +246,5 @@ def test_sql_mode_of_mysql(bits, mariadb, mysql):
 
 def test_statements_of_a_real_file_are_understood():
     statements = [segment.statement for segment, _ in cut(MYSQL) if segment.statement]
-    kinds = [ddl.read(found.text, found.sql_mode, found.schema).kind for found in statements]
+    kinds = [ddl.read_ddl(found.text, found.sql_mode, found.schema).kind for found in statements]
     assert Counter(kinds) == {DdlKind.CREATE_DATABASE: 1, DdlKind.CREATE_TABLE: 10, DdlKind.DROP_TABLE: 10}

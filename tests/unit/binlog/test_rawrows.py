@@ -69,7 +69,7 @@ def values_of(batches) -> list[tuple[object, ...]]:
 def both(data: bytes, table: TableId, start: int, size: int, schema: TableSchema = SCHEMA):
     decoded = decode_range(data, True, {table: schema}, {table: start})
     held = rawrows.extract(data, True, table, rawrows.RowSpan(start), piece_bytes=size)
-    return values_of(batch for _, batch in decoded), values_of(rawrows.decode(held, schema, "s1"))
+    return values_of(batch for _, batch in decoded), values_of(rawrows.decode_extract(held, schema, "s1"))
 
 
 @given(st.lists(TRANSACTIONS, max_size=5), st.sampled_from(TABLES), st.integers(1, 300), st.integers(0, 20))
@@ -80,7 +80,7 @@ def test_the_extract_gives_the_rows_of_the_range(transactions, table, size, befo
         decoded, held = both(data, table, position, size)
         assert held == decoded
         spans = rawrows.RowSpan(until=position), rawrows.RowSpan(position)
-        parts = [rawrows.decode(rawrows.extract(data, True, table, span), SCHEMA, "s1") for span in spans]
+        parts = [rawrows.decode_extract(rawrows.extract(data, True, table, span), SCHEMA, "s1") for span in spans]
         assert [row for part in parts for row in values_of(part)] == both(data, table, -1, size)[0]
 
 
@@ -105,7 +105,7 @@ def test_pieces_are_small_and_stand_alone() -> None:
     data = binlog([query("BEGIN"), *many, XID])
     pieces = list(rawrows.extract(data, True, TABLES[0], piece_bytes=200))
     assert len(pieces) >= 20 and sum(piece["count"][0].as_py() for piece in pieces) == 100
-    (last,) = values_of(rawrows.decode(pieces[-1:], SCHEMA, "s1"))[-1:]
+    (last,) = values_of(rawrows.decode_extract(pieces[-1:], SCHEMA, "s1"))[-1:]
     assert last == (0, b"99", b"99")
     assert list(rawrows.extract(data, True, TABLES[1])) == []
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from unshard.binlog import values
 from unshard.binlog.tablemap import FieldType as F
-from unshard.binlog.tablemap import PhysicalField, agrees, packed
+from unshard.binlog.tablemap import PhysicalField, is_type_of, packed
 from unshard.binlog.transactions import QueryKind, classify
 from unshard.core.model import Column
 from unshard.core.sql.charsets import charset_of, decode, encode
@@ -151,7 +151,7 @@ def test_bytes_that_mean_no_value(convert, data):
     ],
 )
 def test_types_that_agree(field, column_type, fits):
-    assert agrees(field, column(column_type)) is fits
+    assert is_type_of(field, column(column_type)) is fits
 
 
 @pytest.mark.parametrize(("data", "value"), [(b"\x05", 5), (b"\xfc\x01\x02", 513), (b"\xfd\0\0\1", 65536)])

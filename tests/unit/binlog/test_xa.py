@@ -14,7 +14,7 @@ from tests.unit.binlog.test_mysql_events import gtid as gtid_of
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import MAGIC, EventType
-from unshard.binlog.rawrows import decode, extract
+from unshard.binlog.rawrows import decode_extract, extract
 from unshard.core.model import Location, TableId
 from unshard.core.relay.segment import Segment
 from unshard.errors.relay import PreparedUnseen, UnsupportedEvent
@@ -136,7 +136,7 @@ def counted(files: dict[str, bytes], segments: list[Segment]) -> list[bytes]:
             data, origin = memoryview(files[name])[start:end], RangeOrigin("s1", FILE, 0, committed)
             batches = [batch for _, batch in decode_range(data, True, {VC_ID: VC}, origin=origin)]
             values = [value for batch in batches for value in batch["id"].to_pylist()]
-            raw = decode(extract(data, True, VC_ID, origin=origin), VC, "s1")
+            raw = decode_extract(extract(data, True, VC_ID, origin=origin), VC, "s1")
             assert [value for batch in raw for value in batch["id"].to_pylist()] == values
             found += values
     return found

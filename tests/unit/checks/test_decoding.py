@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from unshard.core.checks.decoding import ABSENT, Reason, compare, is_known
+from unshard.core.checks.decoding import ABSENT, NotCompared, compare, is_decoded_type
 from unshard.core.model import Column
 
 
@@ -73,19 +73,21 @@ def test_different(column_type: str, ours: bytes | None, theirs: object) -> None
 @pytest.mark.parametrize(
     ("column_type", "ours", "theirs", "reason"),
     [
-        ("date", b"2024-00-10", None, Reason.ZERO_DATE),
-        ("datetime", b"0000-00-00 00:00:00", None, Reason.ZERO_DATE),
-        ("time(1)", b"-00:00:00.1", timedelta(seconds=-1, microseconds=1), Reason.NEGATIVE_TIME),
-        ("timestamp", b"2100-01-01 00:00:00", datetime(1963, 1, 1), Reason.LATE_TIMESTAMP),
-        ("json", b"[1.50]", [Decimal("1.5"), 1], Reason.JSON_TYPE),
-        ("json", b'["base64:type15:YQ=="]', ["a"], Reason.JSON_TYPE),
-        ("int", b"5", ABSENT, Reason.ABSENT),
+        ("date", b"2024-00-10", None, NotCompared.ZERO_DATE),
+        ("datetime", b"0000-00-00 00:00:00", None, NotCompared.ZERO_DATE),
+        ("time(1)", b"-00:00:00.1", timedelta(seconds=-1, microseconds=1), NotCompared.NEGATIVE_TIME),
+        ("timestamp", b"2100-01-01 00:00:00", datetime(1963, 1, 1), NotCompared.LATE_TIMESTAMP),
+        ("json", b"[1.50]", [Decimal("1.5"), 1], NotCompared.JSON_TYPE),
+        ("json", b'["base64:type15:YQ=="]', ["a"], NotCompared.JSON_TYPE),
+        ("int", b"5", ABSENT, NotCompared.ABSENT),
     ],
 )
-def test_not_comparable(column_type: str, ours: bytes, theirs: object, reason: Reason) -> None:
+def test_not_comparable(column_type: str, ours: bytes, theirs: object, reason: NotCompared) -> None:
     assert compare(ours, theirs, column(column_type)) is reason
 
 
 def test_types_that_mysql_replication_does_not_know() -> None:
-    assert is_known(column("varchar(9)"))
-    assert not is_known(column("vector(3)")) and not is_known(column("varchar(9) /*M!100301 COMPRESSED*/"))
+    assert is_decoded_type(column("varchar(9)"))
+    assert not is_decoded_type(column("vector(3)")) and not is_decoded_type(
+        column("varchar(9) /*M!100301 COMPRESSED*/")
+    )

@@ -23,7 +23,7 @@ from unshard.core.checks.items import (
     under_way,
     version_problems,
 )
-from unshard.core.ddl.online import BY_GH_OST, OnlineTable, Role
+from unshard.core.ddl.online import BY_GH_OST, OnlineRole, OnlineTable
 from unshard.core.model import TableId
 
 BAD = Item("version", Severity.WARNING, "source s1", "is old", "US-2320", "upgrade")
@@ -125,7 +125,7 @@ def test_how_long_a_binlog_is_kept(values: dict[str, str], kept: timedelta | Non
 
 def test_tables_of_tools_and_those_that_only_look_like_one_are_warnings() -> None:
     real, shadow = TableId("a", "t_1"), TableId("a", "_t_1_gho")
-    online_table = OnlineTable(shadow, real, Role.SHADOW, BY_GH_OST)
+    online_table = OnlineTable(shadow, real, OnlineRole.SHADOW, BY_GH_OST)
     found = under_way("s1", [online_table], [(TableId("a", "_t_1_new"), real)])
     assert [error.message for error in found] == [
         "source s1 has a._t_1_gho, the shadow table of a tool that changes a.t_1 online: ignored",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unshard.config import Endpoint, environment_connections, load_task, resolve
-from unshard.config.allowed import spark_connection, storage
+from unshard.config.allowed import allowed_spark_connection, storage
 from unshard.errors import UnshardError
 from unshard.errors.config import ConnectionInvalid, NotAllowed
 
@@ -138,11 +138,11 @@ def test_source_files_are_near_the_task_file(folder: Path, monkeypatch: pytest.M
 def test_passwords_go_to_no_spark_that_a_file_names(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (master, "sc://127.0.0.1@evil:1", "sc://127.0.0.1:1,evil:2", "sc://127.0.0.1.evil:1"):
         with pytest.raises(NotAllowed, match="UNSHARD_SPARK_MASTERS"):
-            spark_connection(wrong)
+            allowed_spark_connection(wrong)
     for right in ("local", "local[2,3]", "yarn", "sc://127.0.0.1:15002", "spark://localhost:7077", "spark_windows"):
-        assert spark_connection(right) == right
+        assert allowed_spark_connection(right) == right
     monkeypatch.setenv("UNSHARD_SPARK_MASTERS", f"sc://other:1 {master}")
-    assert spark_connection(master) == master
+    assert allowed_spark_connection(master) == master
 
 
 def test_places_of_rows_can_be_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

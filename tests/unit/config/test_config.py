@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_task, reference
+from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, configpage, load_task
 from unshard.config.reading import starting_at
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History, contains, read_set
@@ -980,7 +980,7 @@ def test_import_is_light() -> None:
 
 def test_reference_page_is_in_step() -> None:
     page = (ROOT / "docs/config.md").read_text()
-    assert page == reference.page(page), "write it again: python -m unshard.config.reference docs/config.md"
+    assert page == configpage.config_page(page), "write it again: python -m unshard.config.configpage docs/config.md"
 
 
 @pytest.mark.parametrize(

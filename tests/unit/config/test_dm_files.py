@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from unshard.config import OnDuplicate, ShardMode, Task, load_task
+from unshard.config.configpage import BLOCKS
 from unshard.config.reading import starting_at
-from unshard.config.reference import BLOCKS
 from unshard.config.taskkeys import OPTIONS
 from unshard.core.model import Location, TableId
 from unshard.errors.config import SeveralErrors, SourceUnknown

@@ -8,7 +8,7 @@ import pytest
 from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
-    Ignored,
+    IgnoredEffect,
     Joins,
     Leaves,
     Moves,
@@ -26,7 +26,7 @@ from unshard.core.rules.reshaping import AS_IT_IS, Extracted, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import ServerBusy
-from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.ddleffects import DdlEffects
 
 T1, T2, T7, T9 = (TableId("shop_1", f"t_{number}") for number in (1, 2, 7, 9))
 TARGETS = {"t": TableId("shop", "t"), "u": TableId("shop", "u")}
@@ -117,14 +117,14 @@ def test_two_shards_agree_whatever_they_are_called() -> None:
         ("drop database shop_1", (Leaves(T1), Leaves(T2))),
         ("drop database other", ()),
         ("create or replace database shop_1", (Leaves(T1), Leaves(T2))),
-        ("truncate table t_1", (Ignored(T1),)),
-        ("create table if not exists t_1 (a int)", (Ignored(T1),)),
+        ("truncate table t_1", (IgnoredEffect(T1),)),
+        ("create table if not exists t_1 (a int)", (IgnoredEffect(T1),)),
         ("create table t_3 (a int)", (Joins(TableId("shop_1", "t_3"), AFTER, "create table `shop`.`t` (a int)"),)),
         ("create table x (a int)", ()),
         ("alter table x add c int", ()),
         ("rename table x to y", ()),
         ("rename table t_1 to t_9", (Renamed(T1, T9),)),
-        ("rename table if exists t_8 to t_9, t_1 to t_7", (Renamed(T1, T7), Ignored(TableId("shop_1", "t_8")))),
+        ("rename table if exists t_8 to t_9, t_1 to t_7", (Renamed(T1, T7), IgnoredEffect(TableId("shop_1", "t_8")))),
         ("rename table t_1 to x, t_2 to t_1, x to t_2", (Renamed(T1, T2), Renamed(T2, T1))),
         ("rename table t_1 to x, x to t_1", ()),
         ("rename table t_1 to t_7, t_7 to t_9, t_2 to t_1", (Renamed(T1, T9), Renamed(T2, T1))),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.ddl.statement import alter_specs, changes_without, engine_options, read, retarget, without_specs
+from unshard.core.ddl.statement import alter_specs, changes_without, engine_options, read_ddl, retarget, without_specs
 from unshard.core.sql.tokens import MARIADB, tokenize
 
 ALONE = [
@@ -37,7 +37,7 @@ def without_engine(specs: str) -> str:
     whole, cuts = engine_options(each, ())
     if whole and not changes_without(each, whole):
         return ""
-    ddl = read(text, 0, "db")
+    ddl = read_ddl(text, 0, "db")
     rest = without_specs(ddl, tokens, whole) if whole else ddl
     found = retarget(replace(rest, cuts=(*rest.cuts, *cuts)), {})
     return " ".join(found.removeprefix("ALTER TABLE `db`.`t` ").split())

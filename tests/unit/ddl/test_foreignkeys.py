@@ -2,8 +2,15 @@
 
 import pytest
 
-from unshard.core.ddl.foreignkeys import adds_keys, clauses_of, for_present, for_target, made_indexes, with_index_names
-from unshard.core.ddl.statement import read, retarget
+from unshard.core.ddl.foreignkeyclauses import (
+    adds_keys,
+    clauses_of,
+    for_present,
+    for_target,
+    made_indexes,
+    with_index_names,
+)
+from unshard.core.ddl.statement import read_ddl, retarget
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.structures.foreignkeys import ForeignKey
 
@@ -14,7 +21,7 @@ MADE = (Index("fk", ("p_id",), False), Index("fk2", ("x", "y"), False))
 
 
 def routed(text: str, parents: dict[TableId, TableId] | None, made: tuple[Index, ...] = ()) -> str:
-    ddl = read(text, 0, "a")
+    ddl = read_ddl(text, 0, "a")
     own = for_target(ddl, 0, parents, made)
     return retarget(own, {**(parents or {}), SHARD: TARGET}).replace("ALTER TABLE `b`.`c` ", "")
 
@@ -94,18 +101,18 @@ def test_the_target_gets_the_indexes_of_foreign_keys(specs: str, checked: str, u
 
 
 def test_a_statement_that_adds_foreign_keys() -> None:
-    assert adds_keys(read("ALTER TABLE c_1 ADD FOREIGN KEY (p_id) REFERENCES p (id)", 0, "a"), 0)
-    assert not adds_keys(read("ALTER TABLE c_1 DROP FOREIGN KEY f", 0, "a"), 0)
+    assert adds_keys(read_ddl("ALTER TABLE c_1 ADD FOREIGN KEY (p_id) REFERENCES p (id)", 0, "a"), 0)
+    assert not adds_keys(read_ddl("ALTER TABLE c_1 DROP FOREIGN KEY f", 0, "a"), 0)
 
 
 def test_a_parent_without_a_schema_is_in_that_of_its_child() -> None:
-    ddl = read("ALTER TABLE a.c_1 ADD FOREIGN KEY (p_id) REFERENCES p (id)", 0, "other")
+    ddl = read_ddl("ALTER TABLE a.c_1 ADD FOREIGN KEY (p_id) REFERENCES p (id)", 0, "other")
     assert [clause.key.parent for clause in clauses_of(ddl, 0)] == [P]
 
 
 def test_other_statements_have_no_clauses() -> None:
     for text in ("CREATE TABLE t (a INT REFERENCES p (id))", "DROP TABLE t", "ALTER TABLE t ADD `references` INT"):
-        assert clauses_of(read(text, 0, "a"), 0) == ()
+        assert clauses_of(read_ddl(text, 0, "a"), 0) == ()
 
 
 HAS = (
@@ -142,12 +149,12 @@ HAS = (
     ],
 )
 def test_a_statement_for_what_the_target_has(specs: str, want: str) -> None:
-    ddl = read(f"ALTER TABLE `b`.`c` {specs}", 0, "b")
+    ddl = read_ddl(f"ALTER TABLE `b`.`c` {specs}", 0, "b")
     assert retarget(for_present(ddl, 0, TARGET, HAS), {}) == f"ALTER TABLE `b`.`c` {want}"
 
 
 def test_a_name_follows_those_that_the_target_has() -> None:
-    ddl = read("ALTER TABLE c DROP FOREIGN KEY c_ibfk_4, ADD FOREIGN KEY (w) REFERENCES p_r (id)", 0, "b")
+    ddl = read_ddl("ALTER TABLE c DROP FOREIGN KEY c_ibfk_4, ADD FOREIGN KEY (w) REFERENCES p_r (id)", 0, "b")
     has = [ForeignKey(TARGET, ("q",), P_R, ("id",), name) for name in ("C_IBFK_4", "d_ibfk_9", "fk_7")]
     assert "ADD CONSTRAINT `c_ibfk_5` FOREIGN KEY (w)" in retarget(for_present(ddl, 0, TARGET, has), {})
 
@@ -172,7 +179,7 @@ def test_a_name_follows_those_that_the_target_has() -> None:
 def test_the_indexes_that_the_source_makes(specs: str, want: list[tuple[str, tuple[str, ...]]]) -> None:
     """As MariaDB 10.11 has made them; TiDB would call each one `fk_1`."""
     without = TableSchema((), (Index("D", ("c", "e"), False),), "")
-    ddl = read(f"ALTER TABLE a.c_1 {specs}", 0, "a")
+    ddl = read_ddl(f"ALTER TABLE a.c_1 {specs}", 0, "a")
     assert [(index.name, index.columns) for index in made_indexes(ddl, 0, without)] == want
 
 
@@ -182,10 +189,10 @@ def test_foreign_keys_of_a_new_table_get_the_names_of_their_indexes() -> None:
     )
     text = f"CREATE TABLE t (a INT DEFAULT (1), b INT REFERENCES p (id), {keys} p (id), CONSTRAINT n FOREIGN KEY (b)"
     text += " REFERENCES p (id))"
-    named = retarget(with_index_names(read(text, 0, "a"), 0), {})
+    named = retarget(with_index_names(read_ddl(text, 0, "a"), 0), {})
     want = text.replace("CONSTRAINT FOREIGN KEY (a)", "CONSTRAINT `a_2` foreign key (a)")
     want = want.replace(" FOREIGN KEY (a)", " CONSTRAINT `a` FOREIGN KEY (a)").replace("foreign key", "FOREIGN KEY")
     want = want.replace("FOREIGN KEY i", "CONSTRAINT `i` FOREIGN KEY i").replace("TABLE t", "TABLE `a`.`t`")
     assert named == want
-    other = read("CREATE TABLE t (a INT)", 0, "a")
+    other = read_ddl("CREATE TABLE t (a INT)", 0, "a")
     assert with_index_names(other, 0) is other

@@ -1,4 +1,4 @@
-"""The statements of gh-ost and pt-online-schema-change: the tables of core.ddl.online and units.ddl.online."""
+"""The statements of gh-ost and pt-online-schema-change: the tables of core.ddl.online and units.ddl.onlineddl."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.ddl.test_effects import LIKE, Memory, Routes, structure
 from unshard.core.ddl.effects import Leaves, Undecided
-from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules, OnlineTables, Role, Swapped, name_rules
+from unshard.core.ddl.online import DEFAULT_RULES, OnlineRole, OnlineRules, OnlineTables, Swapped, name_rules
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.units.ddl.online import OnlineDdl
+from unshard.units.ddl.onlineddl import OnlineDdl
 
 T1, T2, U1 = (TableId("shop_1", name) for name in ("t_1", "t_2", "u_1"))
 OWN = OnlineRules(name_rules(["^(.+)_shadow$"], are_own=True), name_rules(["^(.+)_gone$"], are_own=True))
@@ -190,8 +190,8 @@ def test_rules_of_the_task_are_taken_at_their_word() -> None:
     statements = ["create table t_1_shadow like t_1", "create table t_1_gone (x int)", "create table _t_1_new like t_1"]
     found, happened, _ = play(statements, OWN)
     assert [(online_table.table.name, online_table.role, bool(online_table.seen)) for online_table in found] == [
-        ("t_1_shadow", Role.SHADOW, True),
-        ("t_1_gone", Role.TRASH, True),
+        ("t_1_shadow", OnlineRole.SHADOW, True),
+        ("t_1_gone", OnlineRole.TRASH, True),
     ]
     assert happened == ["create table _t_1_new like t_1"]
 

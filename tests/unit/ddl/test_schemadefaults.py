@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.ddl.schemadefaults import altered, named, relies_on_schema
+from unshard.core.ddl.schemadefaults import altered, naming_default, relies_on_schema
 from unshard.core.relay.segment import SchemaDefault
 
 LATIN = SchemaDefault("latin1", "latin1_bin")
@@ -59,18 +59,18 @@ ALONE = [
 
 @pytest.mark.parametrize(("text", "want"), RELYING)
 def test_statements_that_rely_on_their_schema_name_its_default(text: str, want: str) -> None:
-    assert named(text, 0, LATIN) == want
+    assert naming_default(text, 0, LATIN) == want
     assert relies_on_schema(text, 0)
 
 
 @pytest.mark.parametrize("text", ALONE)
 def test_other_statements_stay_as_they_are(text: str) -> None:
-    assert named(text, 0, LATIN) == text
+    assert naming_default(text, 0, LATIN) == text
     assert not relies_on_schema(text, 0)
 
 
 def test_quotes_of_the_session_count() -> None:
-    assert named('create table "t(" (a int)', 4, LATIN) == 'create table "t(" (a int)' + GIVEN
+    assert naming_default('create table "t(" (a int)', 4, LATIN) == 'create table "t(" (a int)' + GIVEN
 
 
 DATABASES = [

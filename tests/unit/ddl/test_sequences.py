@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.ddl.effects import Coordinated, Ignored, Joins, Leaves, Undecided
+from unshard.core.ddl.effects import Coordinated, IgnoredEffect, Joins, Leaves, Undecided
 from unshard.core.ddl.sequences import followed, is_about_sequence
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
@@ -47,7 +47,7 @@ def test_followed(text: str, want: set[TableId]) -> None:
 def test_effects_on_sequences_are_none_on_shards() -> None:
     changed, gone, named = Coordinated(A, "", "", ""), Leaves(A), Undecided(A, "", "", "", is_new=True)
     is_one, was_one, never = (frozenset({A}), frozenset({A})), (frozenset({A}), frozenset()), (frozenset(), frozenset())
-    assert all(is_about_sequence(effect, *is_one) for effect in (changed, gone, named, Ignored(A), Joins(A, "")))
+    assert all(is_about_sequence(effect, *is_one) for effect in (changed, gone, named, IgnoredEffect(A), Joins(A, "")))
     assert [is_about_sequence(effect, *was_one) for effect in (changed, gone, named, Joins(A, ""))] == [
         True,
         True,

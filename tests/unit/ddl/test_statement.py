@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.ddl.events import view_of
+from unshard.core.ddl.eventnames import view_of
 from unshard.core.ddl.parsed import DdlKind, Role
-from unshard.core.ddl.statement import fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import Dialect
@@ -33,7 +33,7 @@ def described(tables, database) -> str:
 
 @pytest.mark.parametrize(("dialect", "kind", "tables", "sql", "want"), FORMS, ids=[form[3][:60] for form in FORMS])
 def test_forms(dialect: str, kind: str, tables: str, sql: str, want: str) -> None:
-    ddl = read(sql.replace("⏎", "\n"), 0, "db", MYSQL if dialect == "mysql" else Dialect())
+    ddl = read_ddl(sql.replace("⏎", "\n"), 0, "db", MYSQL if dialect == "mysql" else Dialect())
     assert (str(ddl.kind), described(ddl.tables, ddl.database)) == (kind, tables)
     for ref in ddl.tables:
         assert ddl.text[ref.start : ref.end].endswith((ref.table.name, identifier(ref.table.name)))
@@ -111,7 +111,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sql", "mode", "kind", "subjects"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_read(sql: str, mode: int, kind: DdlKind, subjects: list[TableId]) -> None:
-    ddl = read(sql, mode, "x")
+    ddl = read_ddl(sql, mode, "x")
     assert (ddl.kind, list(ddl.subjects)) == (kind, subjects)
     assert (kind is DdlKind.UNSUPPORTED) == bool(ddl.reason)
 
@@ -143,7 +143,7 @@ OTHER_OBJECTS = [
 
 @pytest.mark.parametrize("sql", OTHER_OBJECTS)
 def test_routines_and_other_objects_concern_no_table(sql: str) -> None:
-    ddl = read(sql, 0, "x")
+    ddl = read_ddl(sql, 0, "x")
     assert (ddl.kind, ddl.tables) == (DdlKind.IGNORABLE, ())
     assert bool(view_of(ddl, 0, "x")) == (" VIEW " in sql)
 
@@ -168,18 +168,18 @@ def test_routines_and_other_objects_concern_no_table(sql: str) -> None:
 )
 def test_what_is_not_understood_is_an_error(sql: str) -> None:
     with pytest.raises(DdlUnreadable, match="US-4001"):
-        read(sql, 0, "x")
+        read_ddl(sql, 0, "x")
 
 
 def test_flags_of_create() -> None:
-    ddl = read("CREATE OR REPLACE TABLE t (a INT)", 0, "x")
+    ddl = read_ddl("CREATE OR REPLACE TABLE t (a INT)", 0, "x")
     assert (ddl.or_replace, ddl.if_not_exists) == (True, False)
-    assert read("CREATE TABLE IF NOT EXISTS t LIKE u", 0, "x").if_not_exists
-    assert read("CREATE TABLE t LIKE y.u", 0, "x").like == TableId("y", "u")
+    assert read_ddl("CREATE TABLE IF NOT EXISTS t LIKE u", 0, "x").if_not_exists
+    assert read_ddl("CREATE TABLE t LIKE y.u", 0, "x").like == TableId("y", "u")
 
 
 def test_pairs_of_rename() -> None:
-    ddl = read("RENAME TABLE a TO y.b, y.c TO a", 0, "x")
+    ddl = read_ddl("RENAME TABLE a TO y.b, y.c TO a", 0, "x")
     assert ddl.renames == ((TableId("x", "a"), TableId("y", "b")), (TableId("y", "c"), TableId("x", "a")))
 
 
@@ -224,7 +224,7 @@ def test_pairs_of_rename() -> None:
     ],
 )
 def test_retarget(sql: str, mode: int, want: str) -> None:
-    assert retarget(read(sql, mode, "db"), {SHARD: TARGET}) == want
+    assert retarget(read_ddl(sql, mode, "db"), {SHARD: TARGET}) == want
 
 
 BMP = st.characters(exclude_characters="\x00\uffff", exclude_categories=["Cs"], max_codepoint=0xFFFF)
@@ -233,10 +233,10 @@ NAMES = st.text(BMP, min_size=1)
 
 @given(NAMES, NAMES, NAMES, NAMES)
 def test_any_name_survives(schema: str, name: str, new_schema: str, new_name: str) -> None:
-    ddl = read(f"ALTER TABLE {qualified(schema, name)} ADD `{'c'}` INT COMMENT ''''", 0, "x")
+    ddl = read_ddl(f"ALTER TABLE {qualified(schema, name)} ADD `{'c'}` INT COMMENT ''''", 0, "x")
     old, new = TableId(schema, name), TableId(new_schema, new_name)
     assert ddl.subjects == (old,)
-    assert read(retarget(ddl, {old: new}), 0, "x").subjects == (new,)
+    assert read_ddl(retarget(ddl, {old: new}), 0, "x").subjects == (new,)
 
 
 SOUP = st.lists(
@@ -283,7 +283,7 @@ SOUP = st.lists(
 @given(SOUP, st.sampled_from([0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES]))
 def test_soup_is_read_or_refused(pieces: list[str], mode: int) -> None:
     try:
-        ddl = read(" ".join(pieces), mode, "x")
+        ddl = read_ddl(" ".join(pieces), mode, "x")
     except UnshardError as error:
         assert error.code == "US-4001"
     else:
@@ -339,7 +339,7 @@ def test_agreement_is_stable(pieces: list[str]) -> None:
 
 
 def test_roles() -> None:
-    ddl = read("ALTER TABLE a ADD FOREIGN KEY (x) REFERENCES y.p (id)", 0, "d")
+    ddl = read_ddl("ALTER TABLE a ADD FOREIGN KEY (x) REFERENCES y.p (id)", 0, "d")
     assert ddl.of(Role.REFERENCED) == (TableId("y", "p"),)
 
 

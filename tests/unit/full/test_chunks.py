@@ -11,7 +11,7 @@ from unshard.core.full.chunks import (
     may_leave_rows,
     next_bound,
     pack_key,
-    ranges,
+    ranges_between,
     unpack_key,
     walked_columns,
 )
@@ -125,7 +125,7 @@ keys = st.tuples(st.integers(-3, 3), st.integers(-3, 3))
 @given(st.sets(keys), st.sets(keys))
 def test_every_row_is_in_exactly_one_chunk(rows: set[tuple[int, int]], cuts: set[tuple[int, int]]) -> None:
     """A database evaluates the conditions, because they are SQL."""
-    spans = ranges([tuple(str(v).encode() for v in cut) for cut in sorted(cuts)])
+    spans = ranges_between([tuple(str(v).encode() for v in cut) for cut in sorted(cuts)])
     with sqlite3.connect(":memory:") as database:
         database.execute("CREATE TABLE t (a INT, b INT)")
         database.executemany("INSERT INTO t VALUES (?, ?)", rows)
@@ -141,8 +141,8 @@ def test_bounds_survive_their_way(bounds: list[tuple[bytes, bytes]]) -> None:
 
 
 def test_open_ends() -> None:
-    assert ranges([]) == (KeyRange(),)
-    assert ranges([(b"1",)]) == (KeyRange(None, (b"1",)), KeyRange((b"1",), None))
+    assert ranges_between([]) == (KeyRange(),)
+    assert ranges_between([(b"1",)]) == (KeyRange(None, (b"1",)), KeyRange((b"1",), None))
     assert unpack_key(pack_key(None)) is None
 
 

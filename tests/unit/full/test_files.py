@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.units.full.dumpchunks import bytes_of, files_of
+from unshard.units.full.dumpchunks import batch_bytes, files_of
 
 
 def batch(values: list[int]) -> pa.RecordBatch:
@@ -21,7 +21,7 @@ def test_files_have_all_rows_in_order_within_the_limits(sizes: list[list[int]], 
     assert all(some and sum(each.num_rows for each in some) <= rows for some in files)
     for some in files:
         # A file ends at the batch or row with which it reaches its size.
-        assert sum(map(bytes_of, some[:-1])) < most
+        assert sum(map(batch_bytes, some[:-1])) < most
 
 
 @pytest.mark.parametrize("limits", [(0, 0), (0, 100), (10, 0)])

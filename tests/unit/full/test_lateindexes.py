@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.full.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing
+from unshard.core.full.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing_indexes
 from unshard.core.model import Column, Index, TableId, TableSchema
 
 TABLE = TableId("s", "t`t")
@@ -43,6 +43,6 @@ def test_statements_name_all_of_them() -> None:
 
 
 def test_what_is_there_is_not_made_again() -> None:
-    assert missing(schema(PLAIN, PRIMARY, Index("K", ("n",), False)), (LateIndex("k", ""), LateIndex("l", ""))) == (
-        LateIndex("l", ""),
-    )
+    assert missing_indexes(
+        schema(PLAIN, PRIMARY, Index("K", ("n",), False)), (LateIndex("k", ""), LateIndex("l", ""))
+    ) == (LateIndex("l", ""),)

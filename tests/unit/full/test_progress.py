@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of, weights
+from unshard.core.full.fullprogress import (
+    RECENT,
+    Finished,
+    FinishedChunk,
+    Progress,
+    Tally,
+    UnderWay,
+    progress_of,
+    weights,
+)
 from unshard.core.shown import amount
 
 
@@ -20,7 +29,7 @@ class Chunk(NamedTuple):
 
 def progress(chunks: Sequence[Chunk]) -> Progress:
     """Return the sums over all chunks and the last finished ones, as a store of chunks does."""
-    done = [Part(each.weight, each.finished) for each in chunks if each.finished]
+    done = [FinishedChunk(each.weight, each.finished) for each in chunks if each.finished]
     tally = Tally(
         len(chunks),
         sum(each.weight for each in chunks),
@@ -121,7 +130,7 @@ HALF = UnderWay(60, 100, 50)
 )
 def test_rows_of_unfinished_chunks_count(name: str, done: int, under_way, percent, rows, left) -> None:
     chunks = max(2 if done else 1, len(under_way))
-    recent = [Part(60, Finished(100, 1000, 10 + each, 2)) for each in range(done)]
+    recent = [FinishedChunk(60, Finished(100, 1000, 10 + each, 2)) for each in range(done)]
     found = progress_of(Tally(chunks, 60 * chunks, done, 60 * done, 100 * done), recent, under_way)
     assert (found.percent, found.rows_under_way, found.rows, found.seconds_left) == (percent, rows, 100 * done, left)
     assert (f"{amount(100 * done)} rows and {rows} under way" in str(found)) == bool(rows)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.full.progress import BURST_SECONDS, take
+from unshard.core.full.fullprogress import BURST_SECONDS, take
 
 RATE = 1000
 

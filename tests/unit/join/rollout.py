@@ -19,10 +19,10 @@ from unshard.core.join.decision import (
     Decision,
     ShardProgress,
     contracting,
-    decide,
+    decide_change,
     decide_group,
     decide_waiting,
-    executed,
+    group_after,
     hindering,
     wanted,
 )
@@ -37,15 +37,15 @@ from unshard.core.join.difference import (
 from unshard.core.join.group import (
     Group,
     Member,
-    begin,
+    begin_group,
     intended,
     joined_by,
     left_by,
     reloaded,
 )
+from unshard.core.join.jointables import Definition
 from unshard.core.join.places import places_of
-from unshard.core.join.states import OpenDifference, open_differences
-from unshard.core.join.tables import Definition
+from unshard.core.join.states import OpenDifference, group_differences
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.sql.mode import NAMES
 from unshard.core.structures.columntypes import DecimalType, IntegerType, LabelType, TextType
@@ -90,7 +90,7 @@ class World:
         self.dice = dice or random.Random(0)
         self.upstream = {shard: Upstream(table) for shard, table in tables.items()}
         self.done = dict.fromkeys(tables, 0)
-        self.group = begin({shard: table.structure for shard, table in tables.items()})
+        self.group = begin_group({shard: table.structure for shard, table in tables.items()})
         self.target = wanted(self.group)
         self.rows: dict[object, dict[int, object]] = {}
         """The target's rows, by the ids of the columns."""
@@ -182,7 +182,7 @@ class World:
             if decided is None:
                 return False
         else:
-            decided = decide(self.group, self.target, shard, self.queue(shard)[0][1])
+            decided = decide_change(self.group, self.target, shard, self.queue(shard)[0][1])
         str(decided)
         if decided.decision in (Decision.CONFLICT, Decision.BARRIER):
             self.waiting[shard] = decided
@@ -194,7 +194,7 @@ class World:
             self.execute(step, decided.group)
             if self.dice.random() < 0.02:
                 return True  # a death between two statements: nothing else was committed
-        self.group = executed(decided.group, decided.first)
+        self.group = group_after(decided.group, decided.first)
         for each, between in (decided.accepted or {shard: ()}).items():
             self.release(each, between)
         return True
@@ -239,7 +239,7 @@ class World:
             self.execute(step, self.group)
             if self.dice.random() < 0.02:
                 return True
-        self.group = executed(self.group, steps)
+        self.group = group_after(self.group, steps)
         return True
 
     def reload(self, shard: Shard) -> bool:
@@ -316,7 +316,7 @@ class World:
         raise AssertionError("it never ends")
 
     def open(self) -> tuple[OpenDifference, ...]:
-        return open_differences(self.group, self.target, self.waiting)
+        return group_differences(self.group, self.target, self.waiting)
 
     def check_rows(self) -> None:
         """Compare the target with the rows of all shards that have no events left, by the columns that they have."""
@@ -462,13 +462,15 @@ def _value(literal: str) -> object:
 def _convert_row(row: Row, before: PaperTable, after: PaperTable, sql: str, shard: Shard, up: Upstream) -> None:
     """Do to one row what ALTER TABLE does."""
     from unshard.core.ddl.lineage import names_after
-    from unshard.core.join.tables import table_of
+    from unshard.core.join.jointables import table_with_ids
 
     moved = names_after([c.name for c in before.columns if not c.generated], [ExecutedDdl(sql, STRICT)])
     old = dict(row)
     row.clear()
     row.update({new: old[name] for name, new in moved.items() if name in old})
-    definitions = table_of(after.structure, {name.lower(): number for number, name in enumerate(after.names)}).columns
+    definitions = table_with_ids(
+        after.structure, {name.lower(): number for number, name in enumerate(after.names)}
+    ).columns
     for number, column in enumerate(after.columns):
         definition, name = definitions[number], column.name.lower()
         assert definition is not None

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import World, shards
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.join.decision import Change, Decision, decide, wanted
-from unshard.core.join.group import Group, ReloadReason, begin, fill_of, held_fill, is_same_fill, moved
+from unshard.core.join.decision import Change, Decision, decide_change, wanted
+from unshard.core.join.group import Group, ReloadReason, begin_group, fill_of, held_fill, is_same_fill, moved
 from unshard.core.model import Shard
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)"
@@ -20,7 +20,7 @@ class Paper:
 
     def __init__(self, count: int = 3) -> None:
         self.tables = {shard: create(TABLE) for shard in (ONE, TWO, THREE)[:count]}
-        self.group = begin({shard: table.structure for shard, table in self.tables.items()})
+        self.group = begin_group({shard: table.structure for shard, table in self.tables.items()})
 
     def run(self, shard: Shard, *clauses: str) -> Group:
         for clause in clauses:
@@ -135,11 +135,11 @@ def test_two_new_names_conflict_until_one_shard_follows() -> None:
     paper.run(ONE, "RENAME COLUMN a TO x")
     sql = "ALTER TABLE t RENAME COLUMN a TO y"
     change = Change((ExecutedDdl(sql, 0),), alter(paper.tables[TWO], sql).structure)
-    decided = decide(paper.group, wanted(paper.group), TWO, change)
+    decided = decide_change(paper.group, wanted(paper.group), TWO, change)
     assert decided.decision is Decision.CONFLICT
     assert str(decided.conflicts[0]) == "new name of column x: y (s2 d.t2) and x (s1 d.t1)"
     paper.run(ONE, "RENAME COLUMN x TO y")
-    assert decide(paper.group, wanted(paper.group), TWO, change).decision is Decision.NOTHING
+    assert decide_change(paper.group, wanted(paper.group), TWO, change).decision is Decision.NOTHING
 
 
 @pytest.mark.parametrize(

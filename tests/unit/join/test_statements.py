@@ -9,9 +9,9 @@ from unshard.core.join.difference import (
     difference,
     is_equal,
     single_parts,
-    target_of,
+    target_with_ids,
 )
-from unshard.core.join.tables import CHECK, FULLTEXT, features
+from unshard.core.join.jointables import CHECK, FULLTEXT, features
 from unshard.core.model import TableId
 
 TABLE = TableId("d", "t")
@@ -23,9 +23,9 @@ def parts_to(text: str, ids: dict[str, int]) -> tuple[Target, tuple[AlterPart, .
     """Return the structure before, and the statements that lead to another one."""
     before = create(BEFORE).structure
     wanted = create(text).structure
-    target = target_of(before, {id: name for name, id in IDS.items() if name in before.names})
+    target = target_with_ids(before, {id: name for name, id in IDS.items() if name in before.names})
     names = {id: name for name, id in ids.items() if name in wanted.names}
-    found = difference(target, target_of(wanted, names), {})
+    found = difference(target, target_with_ids(wanted, names), {})
     parts = list[AlterPart]()
     after = target
     for steps in (found.first, found.expanding, found.contracting):
@@ -80,7 +80,7 @@ def test_the_single_statements_lead_to_the_same_table() -> None:
         for piece in single_parts(TABLE, part):
             after, table = apply(piece.steps, after), alter(table, piece.text)
     assert is_equal(after, whole)
-    assert is_equal(target_of(table.structure, whole.names), whole)
+    assert is_equal(target_with_ids(table.structure, whole.names), whole)
 
 
 def test_features() -> None:

@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from tests.unit.join.paper import PaperTable, create
 from unshard.core.join.difference import Target, apply, difference, is_equal
-from unshard.core.join.tables import NULL, Table, buildable, floored, is_met, join, join_all, join_definitions, table_of
+from unshard.core.join.jointables import (
+    NULL,
+    Table,
+    buildable,
+    floored,
+    is_met,
+    join,
+    join_all,
+    join_definitions,
+    table_with_ids,
+)
 
 COLUMNS = (
     ("id", ("INT PRIMARY KEY",)),
@@ -34,7 +44,7 @@ def papers(draw: st.DrawFn) -> PaperTable:
     return create(f"CREATE TABLE t ({', '.join([*chosen, *usable])})")
 
 
-tables = papers().map(lambda paper: table_of(paper.structure, IDS))
+tables = papers().map(lambda paper: table_with_ids(paper.structure, IDS))
 
 
 @given(tables, tables, tables, fills)
@@ -106,8 +116,8 @@ def test_equal_shards_have_their_own_structure(table: Table, count: int, filled:
 def test_a_floor_that_is_plain_keeps_a_generated_column_plain() -> None:
     """Someone has made it plain on the target; `difference` must not ask for a plain column that is STORED."""
     ids = {"id": 1, "f": 2}
-    shard = table_of(create("CREATE TABLE t (id INT PRIMARY KEY, f INT AS (id + 1) STORED)").structure, ids)
-    floor = table_of(create("CREATE TABLE t (id INT PRIMARY KEY, f INT)").structure, ids)
+    shard = table_with_ids(create("CREATE TABLE t (id INT PRIMARY KEY, f INT AS (id + 1) STORED)").structure, ids)
+    floor = table_with_ids(create("CREATE TABLE t (id INT PRIMARY KEY, f INT)").structure, ids)
     joined = floored(shard, floor)
     names = {id: name for name, id in ids.items()}
     assert is_equal(Target(floor, names), Target(joined, names))

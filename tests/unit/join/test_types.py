@@ -14,8 +14,8 @@ from unshard.core.structures.columntypes import (
     has_clashing_labels,
     join_types,
     meets,
-    settled,
     type_of,
+    type_with_choices,
 )
 from unshard.core.structures.comparison import narrower
 
@@ -83,7 +83,7 @@ def test_it_holds_every_value_of_both(one: Column, two: Column) -> None:
     kind = joined(type_of(one), type_of(two))
     if kind is None or has_clashing_labels(kind):
         return
-    found = settled(kind, type_of(one))
+    found = type_with_choices(kind, type_of(one))
     text = str(found)
     wanted = column(text, getattr(found, "charset", None), collation_of(found) or None)
     for each in (one, two):
@@ -103,7 +103,7 @@ def samples(each: Column) -> set[object]:
 
 @given(types, st.one_of(st.none(), types))
 def test_a_column_that_is_made_from_it_meets_it(kind: ColumnType, present: ColumnType | None) -> None:
-    assert meets(settled(kind, present), kind)
+    assert meets(type_with_choices(kind, present), kind)
     assert meets(kind, kind)
 
 
@@ -165,7 +165,7 @@ def test_the_order_of_labels_is_that_of_the_target_while_shards_differ() -> None
         for text in ("enum('a','x','y')", "enum('a','y','x')", "enum('a','y')")
     )
     both = joined(one, other)
-    assert both is not None and str(settled(both, target)) == "enum('a','y','x')"
+    assert both is not None and str(type_with_choices(both, target)) == "enum('a','y','x')"
 
 
 def test_labels_that_differ_in_case_only_have_no_join() -> None:

@@ -13,7 +13,7 @@ from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.target import Mode, Writer
 from unshard.adapters.target.rendering import values_of
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions, Op, Write, action
+from unshard.core.rows.compaction import CollisionPolicy, Op, Write, action
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.units.rows.batchruns import RUNS, BatchOrigin, runs_of
@@ -60,7 +60,7 @@ BOTH = st.tuples(changes(0), changes(1))
 CUTS = st.lists(st.integers(1, 6), min_size=30, max_size=30)
 
 
-def job_of(schema: TableSchema, collisions: Collisions) -> WindowJob:
+def job_of(schema: TableSchema, collisions: CollisionPolicy) -> WindowJob:
     place = Location("b.1", 4)
     part = BinlogPart(0, "", "", 0, 0, tuple(Disposition(s, TARGET, schema.digest, None, None) for s in SHARDS))
     plan = Plan("s1", 1, place, place, False, (), (), (), (), "", 0)
@@ -110,7 +110,7 @@ def batch_of(some: list[tuple[Op, Row]]) -> pa.RecordBatch:
 
 
 @settings(max_examples=50)
-@given(BOTH, CUTS, st.booleans(), st.sampled_from(Collisions), st.sampled_from([KEYED, TWO_KEYS]))
+@given(BOTH, CUTS, st.booleans(), st.sampled_from(CollisionPolicy), st.sampled_from([KEYED, TWO_KEYS]))
 def test_keyed_changes_follow_the_rule(both, cuts, safe, collisions, schema):
     job = job_of(schema, collisions)
     done = changes_of(job, 0, runs(job, both, cuts, safe))
@@ -132,7 +132,7 @@ def test_keyed_changes_follow_the_rule(both, cuts, safe, collisions, schema):
 @settings(max_examples=50)
 @given(BOTH, CUTS)
 def test_changes_of_a_multiset_are_its_difference(both, cuts):
-    job = job_of(KEYLESS, Collisions.ERROR)
+    job = job_of(KEYLESS, CollisionPolicy.ERROR)
     done = changes_of(job, 0, runs(job, both, cuts, False))
     want = compact_multiset(change for some in both for change in some)
     gone = {tuple(values_of(removal.line)): -removal.count for removal in done.removals}

@@ -8,11 +8,11 @@ from tests.unit.rows.test_waysout import TARGET, shard
 from unshard.core.ddl.columnnames import (
     as_own,
     in_target,
-    named,
     names_after_ddl,
     own_names,
     translated,
     with_names,
+    with_target_names,
 )
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, UnnamedShard
@@ -128,7 +128,7 @@ def test_the_queue_of_a_shard_follows_the_decision_about_its_first_ddl() -> None
     state, schemas = queue()
     first, *rest = state.queue
     before = UnnamedShard(state.shard, (counted(first), *rest), state.held, state.structure)
-    found, made = named(before, {digest: schemas[digest] for digest in before.digests})
+    found, made = with_target_names(before, {digest: schemas[digest] for digest in before.digests})
     known = {schema.digest: schema for schema in made}
     assert [own_names(known[entry.after]) for entry in found.entries] == [{"d": "c"}, {"d": "c"}, {}]
     assert [entry.routed for entry in found.entries][1:] == [
@@ -139,7 +139,7 @@ def test_the_queue_of_a_shard_follows_the_decision_about_its_first_ddl() -> None
     assert [(entry.state, entry.is_unnamed) for entry in found.entries] == [(each, False) for each in states]
     assert [file.structure for file in found.held] == [entry.after for entry in found.entries]
     assert found.structure == found.entries[-1].after == state.structure
-    again, _ = named(found, {**schemas, **known})
+    again, _ = with_target_names(found, {**schemas, **known})
     assert (again.held, again.structure) == (found.held, found.structure)
     assert [(e.after, e.routed) for e in again.entries] == [(e.after, e.routed) for e in found.entries]
     assert [entry.seq for entry in found.of(state).queue] == [1, 2]
@@ -148,9 +148,9 @@ def test_the_queue_of_a_shard_follows_the_decision_about_its_first_ddl() -> None
 def test_another_decision_about_the_same_ddl_takes_the_names_back() -> None:
     state, schemas = queue()
     before = UnnamedShard(state.shard, (counted(state.queue[0]),), (), state.queue[0].after)
-    found, made = named(before, schemas)
+    found, made = with_target_names(before, schemas)
     text = "ALTER TABLE t CHANGE a d INT"
     otherwise = replace(found.entries[0], replacement=(text,), is_unnamed=True)
     known = {**schemas, **{schema.digest: schema for schema in made}}
-    back, _ = named(replace(found, entries=(otherwise,)), known)
+    back, _ = with_target_names(replace(found, entries=(otherwise,)), known)
     assert (back.structure, back.entries[0].after) == (before.structure, state.queue[0].after)

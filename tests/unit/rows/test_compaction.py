@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction import combine, compact, compact_multiset, follows, run_of
-from unshard.core.rows.compaction import Action, Op, Write, action, actions
+from unshard.core.rows.compaction import Op, RowOperations, Write, action, row_operations
 
 KEYS = st.integers(0, 5)
 Changes = list[tuple[int, Op, str]]
@@ -106,15 +106,15 @@ def test_a_multiset_nets_to_its_difference(changes):
 @pytest.mark.parametrize(
     ("existed", "exists", "safe", "several", "want"),
     [
-        (False, False, False, False, Action(False, Write.NOTHING)),
-        (False, False, True, False, Action(True, Write.NOTHING)),
-        (False, True, False, False, Action(False, Write.PLAIN)),
-        (True, True, False, False, Action(False, Write.REPLACE)),
-        (True, True, False, True, Action(True, Write.PLAIN)),
-        (True, True, True, True, Action(False, Write.REPLACE)),
-        (True, False, True, True, Action(True, Write.NOTHING)),
+        (False, False, False, False, RowOperations(False, Write.NOTHING)),
+        (False, False, True, False, RowOperations(True, Write.NOTHING)),
+        (False, True, False, False, RowOperations(False, Write.PLAIN)),
+        (True, True, False, False, RowOperations(False, Write.REPLACE)),
+        (True, True, False, True, RowOperations(True, Write.PLAIN)),
+        (True, True, True, True, RowOperations(False, Write.REPLACE)),
+        (True, False, True, True, RowOperations(True, Write.NOTHING)),
     ],
 )
 def test_actions(existed, exists, safe, several, want):
     assert action(existed, exists, safe, several) == want
-    assert actions(several)[4 * safe + 2 * existed + exists] == want
+    assert row_operations(several)[4 * safe + 2 * existed + exists] == want

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from unshard.core.rows.compaction import Op, StepImages, steps_of
+from unshard.core.rows.compaction import Op, StepImages, image_steps
 
 INSERT, DELETE, BEFORE, AFTER = Op
 
 
 def made(rows: Sequence[tuple[Op, str]], alone: str = "", most: int = 200) -> list[tuple[str, tuple[int, ...]]]:
     ops, names = [int(op) for op, _ in rows], [name for _, name in rows]
-    found: list[StepImages] = list(steps_of(ops, names, [name in alone for name in names], most))
+    found: list[StepImages] = list(image_steps(ops, names, [name in alone for name in names], most))
     return [(step.kind.value, step.rows) for step in found]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.rendering import ABSENT, SEARCHED_BYTES, lines_of, rows_of, values_of
+from unshard.adapters.target.rendering import ABSENT, SEARCHED_BYTES, lines_of, take_rows, values_of
 
 VALUES = st.none() | st.binary(max_size=8) | st.sampled_from([b"\\N", b"\t", b"a\nb", b"\\"])
 
@@ -34,4 +34,4 @@ def test_the_last_column_may_be_the_one_without_known_values() -> None:
 def test_rows_are_the_same_whether_they_are_copied_in_runs_or_one_by_one(runs):
     rows = np.array([row for first, count in runs for row in range(first, first + count)], np.int64)
     values = pa.array([b"%d" % number for number in range(700)], pa.binary()).slice(50)
-    assert rows_of(values, rows).equals(values.take(pa.array(rows)))
+    assert take_rows(values, rows).equals(values.take(pa.array(rows)))

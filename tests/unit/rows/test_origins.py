@@ -12,7 +12,7 @@ from tests.unit.rows.test_changes import COLUMNS, CUTS, KEYED, KEYLESS, SHARDS, 
 from unshard.adapters.target.rendering import values_of
 from unshard.adapters.target.targetrows import Changes
 from unshard.core.model import Column, Index, TableSchema
-from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rows.compaction import CollisionPolicy, Op
 from unshard.core.structures.tablekeys import as_filled
 from unshard.units.rows.batchruns import TRACKED, BatchOrigin, runs_of
 from unshard.units.rows.targetwork import changes_of
@@ -53,7 +53,7 @@ def history(start: set[int], steps: Steps) -> tuple[list[tuple[Op, Row]], dict[R
 def applied(
     schema: TableSchema, both: list[list[tuple[Op, Row]]], cuts: list[int], safe: bool
 ) -> tuple[WindowJob, Changes]:
-    plain = job_of(schema, Collisions.ERROR)
+    plain = job_of(schema, CollisionPolicy.ERROR)
     job = replace(plain, schemas=(with_own_column(schema),))
     assert job.tracked == {0}
     batches, number = [], 0

@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.join.paper import PaperTable, alter, create
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.join.decision import Change, Decision, decide, wanted
-from unshard.core.join.difference import Target, apply, target_of
-from unshard.core.join.group import Group, begin
+from unshard.core.join.decision import Change, Decision, decide_change, wanted
+from unshard.core.join.difference import Target, apply, target_with_ids
+from unshard.core.join.group import Group, begin_group
 from unshard.core.join.places import JoinedRows, RowIds, places_of
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.missingcolumns import filled_value
@@ -30,14 +30,14 @@ class Case:
         start = create(f"CREATE TABLE t ({body})")
         self.tables = {ONE: start, TWO: start}
         self.target: PaperTable = start
-        self.group: Group = begin({shard: table.structure for shard, table in self.tables.items()})
+        self.group: Group = begin_group({shard: table.structure for shard, table in self.tables.items()})
         self.names = dict(wanted(self.group).names)
 
     def ddl(self, shard: Shard, text: str, *target: str) -> None:
         """Run a DDL on a shard; `target` are the statements that the steps stand for."""
         after = self.tables[shard] = alter(self.tables[shard], text)
         change = Change((ExecutedDdl(text, STRICT),), after.structure)
-        decided = decide(self.group, self.present, shard, change)
+        decided = decide_change(self.group, self.present, shard, change)
         assert decided.decision in (Decision.EXPAND, Decision.NOTHING), decided
         for each in target:
             self.target = alter(self.target, each)
@@ -46,11 +46,11 @@ class Case:
 
     @property
     def present(self) -> Target:
-        return target_of(self.target.structure, self.names)
+        return target_with_ids(self.target.structure, self.names)
 
     def rows(self, shard: Shard, *rows: tuple[bytes | None, ...], reshaping: Reshaping | None = None) -> Rows:
         structure, schema = self.tables[shard].structure, self.target.structure
-        found = places_of(self.group.members[shard].ids, self.group.fills, target_of(schema, self.names))
+        found = places_of(self.group.members[shard].ids, self.group.fills, target_with_ids(schema, self.names))
         plan = conversion_by_places(shard, structure, TARGET, schema, found, reshaping or Reshaping())
         columns = [pa.array(list(values), pa.binary()) for values in zip(*rows, strict=True)]
         values = [each.to_pylist() for each in convert(plan, columns)]

@@ -15,11 +15,11 @@ from unshard.core.rows.columnreload import (
     ReloadState,
     basis_of,
     continues,
-    kept_columns,
     names_digest,
     next_rows,
     own_values,
     unfit_column,
+    updated_by_server,
 )
 
 SHARD, TARGET = Shard("s1", TableId("d", "t_1")), TableId("to", "t")
@@ -45,8 +45,8 @@ def test_columns_that_may_be_reloaded() -> None:
 
 
 def test_an_update_keeps_columns_that_the_server_would_change() -> None:
-    assert kept_columns(SCHEMA, ["v"]) == ("seen",)
-    assert kept_columns(SCHEMA, ["v", "SEEN"]) == ()
+    assert updated_by_server(SCHEMA, ["v"]) == ("seen",)
+    assert updated_by_server(SCHEMA, ["v", "SEEN"]) == ()
 
 
 def test_a_reload_continues_only_on_the_same_basis() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, Way
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.waysout import Conflict, extension, is_same_change, ways_out
+from unshard.core.ddl.waysout import LockConflict, extension, is_same_change, ways_out
 from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 
@@ -34,12 +34,12 @@ def shard(source: str, *ddls: tuple[str, str], held: tuple[int, ...] = ()) -> Sh
     return ShardState(own, TARGET, before, None, tuple(queue), len(ddls), files)
 
 
-def conflict(first: ShardState, *others: ShardState) -> Conflict:
+def conflict(first: ShardState, *others: ShardState) -> LockConflict:
     lock = DdlLock("x", TARGET, 1, first.queue[0], NOW, NOW)
     texts = {START, *(text for state in (first, *others) for e in state.queue for text in (e.before, e.after) if text)}
     schemas = {text: structure(text) for text in texts}
     different = (state for state in others if state.queue and state.queue[0].fingerprint != lock.fingerprint)
-    return Conflict((first, *others), lock, {}, tuple(state.shard for state in different), schemas)
+    return LockConflict((first, *others), lock, {}, tuple(state.shard for state in different), schemas)
 
 
 ADD_C, ADD_D = ("ADD c INT", f"{START}, c int"), ("ADD d INT", f"{START}, d int")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.ddl.test_effects import AFTER, BEFORE, T1, Memory, Routes
-from unshard.core.ddl.effects import Coordinated, Effect, Follows, Ignored, Joins, Leaves, Undecided
+from unshard.core.ddl.effects import Coordinated, Effect, Follows, IgnoredEffect, Joins, Leaves, Undecided
 from unshard.core.model import Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.compaction import Op
@@ -15,7 +15,7 @@ from unshard.core.rules.pattern import compile_pattern
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.ddl import DdlFiltered
 from unshard.errors.rows import RowsFiltered
-from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.ddleffects import DdlEffects
 from unshard.units.rows.batchruns import passing
 
 
@@ -146,7 +146,7 @@ def test_everything_but_a_rename_may_be_ignored() -> None:
 def test_what_is_never_executed_is_followed_all_the_same() -> None:
     everything = rule(IGNORE, "all")
     assert ask("DROP TABLE t_1", everything) == (Leaves(T1),)
-    assert ask("TRUNCATE t_1", everything) == (Ignored(T1),)
+    assert ask("TRUNCATE t_1", everything) == (IgnoredEffect(T1),)
     (found,) = ask("CREATE TABLE t_2 (a INT)", everything)
     assert isinstance(found, Joins) and not found.makes_target
     (found,) = ask("CREATE TABLE t_2 (a INT)", rule(IGNORE, "drop table"))
@@ -155,10 +155,10 @@ def test_what_is_never_executed_is_followed_all_the_same() -> None:
 
 def test_what_cannot_be_followed_may_be_ignored() -> None:
     assert ask("ALTER TABLE t_1 EXCHANGE PARTITION p WITH TABLE x.t", rule(IGNORE, "exchange table partition")) == (
-        Ignored(T1),
+        IgnoredEffect(T1),
     )
     assert ask("ALTER IGNORE TABLE t_1 ADD UNIQUE (a)", rule(IGNORE, "create index")) == (Follows(T1, AFTER),)
-    assert ask("GIBBERISH ON t_1", rule(IGNORE, sql="^gibberish")) == (Ignored(T1),)
+    assert ask("GIBBERISH ON t_1", rule(IGNORE, sql="^gibberish")) == (IgnoredEffect(T1),)
     assert isinstance(ask("GIBBERISH ON t_1", rule(IGNORE, sql="^gibberish", patterns="other.*"))[0], Undecided)
     with pytest.raises(DdlFiltered):
         ask("GIBBERISH", rule(ERROR, sql="^gibberish"))

@@ -74,11 +74,11 @@ USES: dict[str, Use] = {
     "COMMIT": mysql.commit,
     "the driver's COMMIT": coded(lambda one: one.commit()),
     "a ping": ping,
-    "a statement of many rows": coded(lambda one: pymysqlprivate.run(one, "INSERT INTO t VALUES (1)")),
-    "a preparation": coded(lambda one: pymysqlprivate.prepare(one, "INSERT INTO t VALUES (?)")),
+    "a statement of many rows": coded(lambda one: pymysqlprivate.run_without_rows(one, "INSERT INTO t VALUES (1)")),
+    "a preparation": coded(lambda one: pymysqlprivate.prepare_statement(one, "INSERT INTO t VALUES (?)")),
     "rows in bulk": coded(lambda one: pymysqlprivate.execute_bulk(one, "SAVEPOINT s", 1, 1, memoryview(b"\0\0011"))),
     "a dump of rows": lambda one: list(textrows.read_rows(one, (ROW,), "SELECT c FROM t")),
-    "a dump of the binlog": lambda one: list(binlogstream.dump(one, "s1", Location("b.000001", 4), 1)),
+    "a dump of the binlog": lambda one: list(binlogstream.stream_runs(one, "s1", Location("b.000001", 4), 1)),
 }
 
 
@@ -492,7 +492,7 @@ def test_dumps(packets: str) -> None:
     with serving(dumping(*DUMPS[packets])) as hostile:
         connection = mysql.connect(hostile.server(), "source s1")
         with pytest.raises(UnshardError) as caught:
-            runs = binlogstream.dump(connection, "s1", Location("b.000001", 4), 1)
+            runs = binlogstream.stream_runs(connection, "s1", Location("b.000001", 4), 1)
             list(begins(event for run in runs for event in run.events()))
         assert caught.value.code.startswith("US-30")
         connection.close()
@@ -510,7 +510,7 @@ def test_packets_of_16_mib_end_with_their_event() -> None:
     with serving(script) as hostile:
         connection = mysql.connect(hostile.server(), "source s1")
         with pytest.raises((DamagedEvent, DumpBroken), match="100"):
-            list(binlogstream.dump(connection, "s1", Location("b.000001", 4), 1))
+            list(binlogstream.stream_runs(connection, "s1", Location("b.000001", 4), 1))
         connection.close()
 
 

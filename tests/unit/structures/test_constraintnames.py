@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.ddl.statement import fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
 from unshard.core.model import TableId
 from unshard.core.structures.constraintnames import (
     CHECK,
@@ -49,19 +49,19 @@ def test_equal_texts_for_tables_whose_names_of_constraints_the_server_has_made()
     ],
 )
 def test_a_statement_for_another_table(text: str, want: str | None) -> None:
-    ddl = read(f"ALTER TABLE t_1 {text}", 0, "a")
+    ddl = read_ddl(f"ALTER TABLE t_1 {text}", 0, "a")
     assert retarget(ddl, {SHARD: TARGET}) == f"ALTER TABLE `b`.`u` {want or text}"
     assert retarget(ddl, {}) == f"ALTER TABLE `a`.`t_1` {text}"
 
 
 def test_a_table_that_is_created_for_another_one() -> None:
-    ddl = read("CREATE TABLE t_1 (a INT CONSTRAINT t_1_chk_1 CHECK (a > 0), CONSTRAINT c CHECK (a < 9))", 0, "a")
+    ddl = read_ddl("CREATE TABLE t_1 (a INT CONSTRAINT t_1_chk_1 CHECK (a > 0), CONSTRAINT c CHECK (a < 9))", 0, "a")
     assert "`u_chk_1`" in retarget(ddl, {SHARD: TARGET}) and "t_1" not in retarget(ddl, {SHARD: TARGET})
 
 
 def test_shards_agree_about_names_of_their_own() -> None:
     texts = (
-        retarget(read(f"ALTER TABLE t_{n} DROP CHECK t_{n}_chk_1", 0, "a"), {TableId("a", f"t_{n}"): TARGET})
+        retarget(read_ddl(f"ALTER TABLE t_{n} DROP CHECK t_{n}_chk_1", 0, "a"), {TableId("a", f"t_{n}"): TARGET})
         for n in (1, 2)
     )
     assert len({fingerprint(text) for text in texts}) == 1

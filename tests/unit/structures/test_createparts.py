@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
-from unshard.units.ddl.createtrial import Refused, find_refused
+from unshard.units.ddl.createtrial import RefusedPart, find_refused
 
 TEXT = """CREATE TABLE `t` (
   `id` int(11) NOT NULL AUTO_INCREMENT,
@@ -17,7 +17,7 @@ TEXT = """CREATE TABLE `t` (
 ) ENGINE=InnoDB DEFAULT CHARSET=latin1 COLLATE=latin1_bin `PAGE_COMPRESSED`=1 COMMENT='a=b, (' UNION=(`a`,`b`)
  PARTITION BY RANGE (`id`)
 (PARTITION `a` VALUES LESS THAN (10) ENGINE = InnoDB)"""
-WHOLE = Refused(None, 1, "the whole")
+WHOLE = RefusedPart(None, 1, "the whole")
 
 
 def test_the_parts_of_a_statement() -> None:
@@ -51,9 +51,9 @@ def test_indexes_are_taken_out_of_a_statement() -> None:
 def asked(*words: str):
     """Return a server that refuses every statement with one of these words."""
 
-    def ask(text: str) -> Refused | None:
+    def ask(text: str) -> RefusedPart | None:
         found = next((word for word in words if word in text), None)
-        return Refused(None, 1, found) if found else None
+        return RefusedPart(None, 1, found) if found else None
 
     return ask
 
@@ -78,7 +78,7 @@ def test_parts_that_are_refused_only_together() -> None:
     columns = tuple(Part(PartKind.COLUMN, f"c{n}", f"`c{n}` int", bare=f"`c{n}` int") for n in range(5))
     parts = CreateParts("CREATE TABLE `t` (", columns, (), ())
 
-    def at_most_four(text: str) -> Refused | None:
-        return Refused(None, 1117, "Too many columns") if text.count(" int") > 4 else None
+    def at_most_four(text: str) -> RefusedPart | None:
+        return RefusedPart(None, 1117, "Too many columns") if text.count(" int") > 4 else None
 
-    assert list(find_refused(parts, at_most_four, WHOLE)) == [Refused(None, 1117, "Too many columns")]
+    assert list(find_refused(parts, at_most_four, WHOLE)) == [RefusedPart(None, 1117, "Too many columns")]

@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.ddl.parsed import DdlKind
-from unshard.core.ddl.statement import read, retarget
+from unshard.core.ddl.statement import read_ddl, retarget
 from unshard.core.sql.tokens import MARIADB, Dialect
 from unshard.core.structures.createtext import normal_create
 
@@ -22,7 +22,7 @@ PLACES = {
 
 
 def routed(text: str) -> str:
-    ddl = read(text, 0, "d", MYSQL)
+    ddl = read_ddl(text, 0, "d", MYSQL)
     assert ddl.kind in (DdlKind.ALTER, DdlKind.CREATE_TABLE, DdlKind.INDEX)
     found = " ".join(retarget(ddl, {}).split())
     assert "hunter2" not in found + ddl.text and "/x" not in found
@@ -30,7 +30,7 @@ def routed(text: str) -> str:
 
 
 def told(text: str) -> str:
-    return ", ".join(read(text, 0, "d", MYSQL).left_out)
+    return ", ".join(read_ddl(text, 0, "d", MYSQL).left_out)
 
 
 @pytest.mark.parametrize(("clauses", "names"), PLACES.values(), ids=PLACES)
@@ -88,7 +88,7 @@ def test_attributes_of_columns_and_indexes() -> None:
     ],
 )
 def test_everything_else_stays(text: str) -> None:
-    assert retarget(read(text, 0, "d", MARIADB), {}) == text
+    assert retarget(read_ddl(text, 0, "d", MARIADB), {}) == text
     assert told(text) == ""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.validate.rowdifferences import Because, Difference, DifferenceKind, NotYetInTarget
+from unshard.core.validate.rowdifferences import Because, DifferenceKind, NotYetInTarget, RowDifference
 from unshard.core.window.suspension import Refusal, SuspendedTarget
 
 TARGET, NOW = TableId("shop", "t"), datetime(2026, 1, 1)
@@ -28,8 +28,8 @@ STOP = SuspendedTarget("s1", Refusal(TARGET, "v", "id = 1", "too long"), 1, "", 
 S1, S2 = "s1 a.t_1", "s2 a.t_1"
 
 
-def missing(key: str, *shards: str) -> Difference:
-    return Difference(DifferenceKind.MISSING, (key,), shards, 1)
+def missing(key: str, *shards: str) -> RowDifference:
+    return RowDifference(DifferenceKind.MISSING, (key,), shards, 1)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def missing(key: str, *shards: str) -> Difference:
     ],
 )
 def test_a_difference_is_explained_by_what_is_known_of_its_shard(
-    waiting: NotYetInTarget, difference: Difference, want: Because | None
+    waiting: NotYetInTarget, difference: RowDifference, want: Because | None
 ) -> None:
     assert waiting.because(("id",), difference) is want
 
 
 def test_a_diverted_row_is_identified_by_all_columns_of_its_key() -> None:
-    both = Difference(DifferenceKind.MISSING, ("7", None), (S1,), 1)
+    both = RowDifference(DifferenceKind.MISSING, ("7", None), (S1,), 1)
     assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "n"), both) is Because.DIVERTED
     assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "v"), both) is None
     assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "other"), both) is None
-    assert NotYetInTarget(diverted=(DIVERTED,)).because((), Difference(DifferenceKind.MISSING, (), (S1,), 1)) is None
+    assert NotYetInTarget(diverted=(DIVERTED,)).because((), RowDifference(DifferenceKind.MISSING, (), (S1,), 1)) is None

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.unit.join.paper import alter, create
-from unshard.core.join.group import Group, Member, Reload, ReloadReason, begin, joined_by
+from unshard.core.join.group import ColumnToReload, Group, Member, ReloadReason, begin_group, joined_by
 from unshard.core.model import Shard, TableId
 from unshard.core.validate.comparedrows import compared_rows
 
@@ -19,7 +19,7 @@ def seen(group: Group, member: Member, names: dict[int, str]) -> tuple[list[str]
 
 
 def test_names_fills_and_columns_that_are_not_compared():
-    group = joined_by(begin({ONE: WIDER.structure}), TWO, TABLE.structure)
+    group = joined_by(begin_group({ONE: WIDER.structure}), TWO, TABLE.structure)
     fills = {id: replace(column, fill="1.5") if id == 4 else column for id, column in group.columns.items()}
     group = replace(group, columns=fills)
     names = {1: "id", 2: "z", 3: "b", 4: "c", 5: "e"}
@@ -29,5 +29,5 @@ def test_names_fills_and_columns_that_are_not_compared():
     assert "`a` AS `z`" in text and "CAST(1.5 AS decimal(5,2)) AS `c`" in text and "NULL AS `e`" in text
     columns, text = seen(group, replace(member, dropped=frozenset({5})), names)
     assert columns == ["id", "z", "b", "c"] and "`e`" not in text
-    late = replace(member, reloads=frozenset({Reload(2, ReloadReason.FILL)}))
+    late = replace(member, reloads=frozenset({ColumnToReload(2, ReloadReason.FILL)}))
     assert seen(group, late, names)[0] == ["id", "b", "c", "e"]

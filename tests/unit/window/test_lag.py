@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.task.lag import Lag, OldestMissing, Unread, lag_of, longest
-from unshard.core.task.state import Phase, condition
+from unshard.core.task.state import Phase, task_phase
 
 CASES = [
     ("nothing is missing", OldestMissing(), Lag(0), "0 s"),
@@ -45,4 +45,4 @@ def test_the_lag_of_a_task_is_the_longest() -> None:
     ],
 )
 def test_the_state_of_a_task(phases: str, want: str) -> None:
-    assert condition([Phase(each) for each in phases.split()]) == want
+    assert task_phase([Phase(each) for each in phases.split()]) == want

@@ -8,7 +8,7 @@ import pytest
 
 from unshard.adapters import spark
 from unshard.errors.meta import SparkUnavailable
-from unshard.units.work import LazySpark, begin
+from unshard.units.work import LazySpark, open_ahead
 
 
 class Sessions:
@@ -45,11 +45,11 @@ def lazy(stack: contextlib.ExitStack, connection: str = "local[2]") -> LazySpark
 def test_a_session_in_advance_is_the_one_that_a_job_gets(sessions: Sessions) -> None:
     with contextlib.ExitStack() as stack:
         session = lazy(stack)
-        begin(session)
+        open_ahead(session)
         sessions.asked.wait()
         sessions.may_open.set()
         assert session() is session()
-        begin(session)
+        open_ahead(session)
         assert (sessions.opened, sessions.closed) == (1, 0)
     assert (sessions.opened, sessions.closed) == (1, 1)
 
@@ -57,7 +57,7 @@ def test_a_session_in_advance_is_the_one_that_a_job_gets(sessions: Sessions) -> 
 def test_a_session_that_nobody_needed_is_closed(sessions: Sessions) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(sessions.may_open.set)
-        begin(lazy(stack))
+        open_ahead(lazy(stack))
         stack.callback(sessions.may_open.set)
     assert (sessions.opened, sessions.closed) == (1, 1)
 
@@ -67,7 +67,7 @@ def test_the_job_meets_an_error_of_the_start(sessions: Sessions) -> None:
     sessions.may_open.set()
     with contextlib.ExitStack() as stack:
         session = lazy(stack)
-        begin(session)
+        open_ahead(session)
         with pytest.raises(SparkUnavailable, match="no Java"):
             session()
 

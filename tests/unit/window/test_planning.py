@@ -8,7 +8,7 @@ import pytest
 from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
-    Ignored,
+    IgnoredEffect,
     Joins,
     Leaves,
     Moves,
@@ -24,9 +24,9 @@ from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Sta
 from unshard.core.rules.reshaping import Extracted
 from unshard.core.rules.shardrows import ShardRows
 from unshard.core.window.plan import Contradiction, Plan, Rename, WindowLimits
-from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules
 from unshard.core.window.suspension import held_behind, withheld
+from unshard.core.window.windowplanning import plan_window
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import SegmentGap, UnknownShard
 
@@ -86,7 +86,7 @@ def effects(statement: Statement, present) -> Sequence[Effect]:
         "drop": lambda: [Leaves(one) for one in others],
         "rename": lambda: [Renamed(*pair) for pair in zip(others[::2], others[1::2], strict=True)],
         "move": lambda: [Leaves(table), Renamed(*others[2:])],
-        "truncate": lambda: [Ignored(table)],
+        "truncate": lambda: [IgnoredEffect(table)],
         "clear": lambda: [Truncates(one, is_whole=False, removes_rows=True) for one in others],
         "remove": lambda: [Leaves(one, removes_rows=True) for one in others],
         "anew": lambda: [Leaves(table, removes_rows=True), Joins(table, rest[0], statement.text)],
@@ -591,7 +591,7 @@ def test_a_swap_is_queued_as_renames_or_not_at_all() -> None:
             return Moves(table, to, to, Undecided(to, "odd", "odd", "odd", is_new=True), f"create {to}"), table
 
         steps = (moves(T1, between), moves(T2, T1), moves(between, T2))
-        return [Together(T1, steps, ((Leaves(T1), T1), (Ignored(T2), T2)))]
+        return [Together(T1, steps, ((Leaves(T1), T1), (IgnoredEffect(T2), T2)))]
 
     def own(table: TableId, source: str = "s1") -> ShardState:
         return replace(state(table, source=source), target=table)

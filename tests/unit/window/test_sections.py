@@ -9,7 +9,7 @@ from tests.unit.window.test_planning import OTHER, SIZE, T1, T2, TARGET, at, ddl
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Commit, Prepared, Segment
 from unshard.core.window.plan import Plan
-from unshard.core.window.planning import MOST_DISPOSITIONS
+from unshard.core.window.windowplanning import MOST_DISPOSITIONS
 
 SEVERAL = {"size": 2 * SIZE, "sections": 3}
 SHARDS = [state(T1), state(T2)]

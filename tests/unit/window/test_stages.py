@@ -13,7 +13,7 @@ from unshard.core.stages import evaluate
 from unshard.core.task.state import FullMode, Phase, last_stage, source_stages
 from unshard.core.window.plan import Contradiction, Plan
 from unshard.core.window.suspension import TargetRefused
-from unshard.core.window.windowstages import Attempt, Done, LockHold, Surroundings, explain, following
+from unshard.core.window.windowstages import Attempt, Done, LockHold, Surroundings, following, stage_details
 from unshard.errors.rows import NoTargetTable
 
 WINDOW = plan([rows(0, T1)], [state(T1)])
@@ -51,7 +51,10 @@ def test_rows_of_a_dropped_shard_are_deleted_before_the_commit() -> None:
     assert [stage.kind for stage in following(made, Attempt(Done.MOVED))] == ["delete-rows", *ALL[3:]]
     assert [stage.kind for stage in following(made, Attempt(Done.DELETED))] == ALL[3:]
     (detail,) = (
-        each for stage in following(made) for each in explain(stage, made, Surroundings()) if each.action == "delete"
+        each
+        for stage in following(made)
+        for each in stage_details(stage, made, Surroundings())
+        if each.action == "delete"
     )
     assert (detail.shard, detail.target, detail.ddl) == (Shard("s1", T1), TARGET, "clear t_1")
 
@@ -87,7 +90,7 @@ def around(*shards: ShardState, **parts: object) -> Surroundings:
 
 
 def told(made: Plan, found: Surroundings) -> list[tuple[str, str, str]]:
-    details = (detail for stage in following(made) for detail in explain(stage, made, found))
+    details = (detail for stage in following(made) for detail in stage_details(stage, made, found))
     return [(detail.action, detail.lock, detail.text) for detail in details]
 
 

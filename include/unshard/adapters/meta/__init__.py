@@ -30,7 +30,7 @@ from unshard.adapters.meta.sourcerecords import (
     DefaultChange,
     Defaults,
     IgnoredRecords,
-    Online,
+    OnlineTableRecords,
     RulesInForce,
     Sources,
 )
@@ -44,7 +44,7 @@ from unshard.core.task.state import EVERYTHING, PendingWork
 from unshard.core.window.suspension import SuspendedTarget
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.joinrecords import Joins
+    from unshard.adapters.meta.joinrecords import JoinedTargets
 
 __all__ = ["Meta", "MetaReader"]
 
@@ -63,7 +63,7 @@ class MetaReader:
         self.structures = Structures(database)
         self.schema_defaults = Defaults(database)
         self.ignored = IgnoredRecords(database)
-        self.online = Online(database)
+        self.online = OnlineTableRecords(database)
         self.chunks = Chunks(database)
         self.conditions = Conditions(database)
         self.rates = Rates(database)
@@ -85,16 +85,17 @@ class MetaReader:
         self.write_paths = WritePaths(database)
 
     @cached_property
-    def joins(self) -> "Joins":
+    def joins(self) -> "JoinedTargets":
         """The targets in optimistic mode; a command that shows another task does not import what they need."""
-        from unshard.adapters.meta.joinrecords import Joins
+        from unshard.adapters.meta.joinrecords import JoinedTargets
 
-        return Joins(self._database)
+        return JoinedTargets(self._database)
 
     def refuse_other_version(self) -> None:
         self._database.refuse_other_version()
 
     def version(self) -> int:
+        """Return the version of the tables."""
         return self._database.version()
 
     def close(self) -> None:
@@ -115,8 +116,9 @@ class Meta(MetaReader):
     def is_current(self) -> bool:
         return self._database.is_current()
 
-    def migrate(self) -> None:
-        self._database.migrate()
+    def create_tables(self) -> None:
+        """Create the meta tables; idempotent, and safe in several processes at once."""
+        self._database.create_tables()
 
     def close(self) -> None:
         self.active_workers.close()
@@ -154,9 +156,9 @@ class _Structures(Structures):
         self._named[after.shard] = after
 
     def planned_shards(
-        self, source: str, named: Collection[TableId] | None, beside: PendingWork = EVERYTHING
+        self, source: str, named: Collection[TableId] | None, pending: PendingWork = EVERYTHING
     ) -> tuple[ShardState, ...]:
-        return tuple(map(self._found, super().planned_shards(source, named, beside)))
+        return tuple(map(self._found, super().planned_shards(source, named, pending)))
 
     def _found(self, state: ShardState) -> ShardState:
         if found := self._named.get(state.shard):

@@ -62,7 +62,7 @@ def auto_id(comment: str) -> Column[Any]:
     return Column("id", BigInteger, primary_key=True, autoincrement=True, comment=comment)
 
 
-def text(name: str, comment: str | None = None, *, size: int = 64, null: bool = False) -> Column[Any]:
+def short_text(name: str, comment: str | None = None, *, size: int = 64, null: bool = False) -> Column[Any]:
     """Define a short text."""
     return of_kind(name, comment, kind=String(size), null=null)
 
@@ -79,7 +79,7 @@ def shard_key() -> Columns:
 
 def shard() -> Columns:
     """Define the columns that name a shard."""
-    return text("source"), text("shard_schema"), text("shard_table", size=128)
+    return short_text("source"), short_text("shard_schema"), short_text("shard_table", size=128)
 
 
 def target_key() -> Columns:
@@ -89,12 +89,12 @@ def target_key() -> Columns:
 
 def target() -> Columns:
     """Define the columns that name a target table."""
-    return text("target_schema"), text("target_table")
+    return short_text("target_schema"), short_text("target_table")
 
 
-def location(prefix: str = "", comment: str | None = None, *, null: bool = False) -> Columns:
+def binlog_location(prefix: str = "", comment: str | None = None, *, null: bool = False) -> Columns:
     """Define the columns of a binlog location."""
-    return text(f"{prefix}file", comment, size=255, null=null), big(f"{prefix}position", null=null)
+    return short_text(f"{prefix}file", comment, size=255, null=null), big(f"{prefix}position", null=null)
 
 
 def decision() -> Columns:

@@ -27,10 +27,10 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.pendingskips import PENDING_SKIP, SETTLED, WAIVED
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     location_columns,
     location_of,
-    read,
+    read_stored,
     shard_columns,
     target_columns,
     target_of,
@@ -127,7 +127,7 @@ class LockCommands(Records):
             for entry, made in counted if is_open else ():
                 changed = _change(db, entry, _replaced(made)) or changed
             if changed:
-                record(db, lock, order)
+                record_command(db, lock, order)
         return changed
 
     def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], order: IssuedCommand) -> bool:
@@ -143,7 +143,7 @@ class LockCommands(Records):
             begun = {"error": None, "started_at": None, "done": row.done if is_again else 0}
             db.update(DDL_LOCK, {**decided, **begun}, lock_id=lock)
             db.update(DDL_HISTORY, {"done_at": tables.NOW, "outcome": "given up"}, lock_id=lock, done_at=None)
-            record(db, lock, order)
+            record_command(db, lock, order)
         return True
 
     def skip_head(self, lock: DdlLock, entry: QueueEntry, order: IssuedCommand) -> bool:
@@ -161,7 +161,7 @@ class LockCommands(Records):
                 return False
             if is_ours:
                 _exempt(db, lock.id, entry.shard, SETTLED, entry.seq)
-            record(db, lock.id, order)
+            record_command(db, lock.id, order)
         return True
 
     def exempt(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
@@ -169,7 +169,7 @@ class LockCommands(Records):
         with self._db.transaction() as db:
             if _open(db, lock, begun=True) is None or not _exempt(db, lock, shard, PENDING_SKIP, None):
                 return False
-            record(db, lock, order)
+            record_command(db, lock, order)
         return True
 
     def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: IssuedCommand) -> bool:
@@ -177,7 +177,7 @@ class LockCommands(Records):
         with self._db.transaction() as db:
             if _open(db, lock) is None or not _change(db, entry, _replaced(changed)):
                 return False
-            record(db, lock, order)
+            record_command(db, lock, order)
         return True
 
     def retry(self, lock: str, entries: Sequence[QueueEntry], order: IssuedCommand) -> bool:
@@ -193,7 +193,7 @@ class LockCommands(Records):
                 asked |= {"after_digest": "", "decision": ""}
                 changed = bool(db.update(SHARD_DDL, {"reason": ""}, **shard_columns(entry.shard), **asked)) or changed
             if changed:
-                record(db, lock, order)
+                record_command(db, lock, order)
         return changed
 
     def drop_shard(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
@@ -206,7 +206,7 @@ class LockCommands(Records):
             db.update(DDL_LOCK_MEMBER, waived, **key, state=PENDING_SKIP)
             target = target_of(db.one(SHARD, **key))
             db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, **target_columns(target))
-            record(db, lock, order)
+            record_command(db, lock, order)
         return True
 
     def name(self, number: int, who: str) -> None:
@@ -250,7 +250,7 @@ class StatementCommands(Records):
                     if (known.kind, known.statements) != (kind, tuple(statements)):
                         raise CommandTaken(str(place), known.number, known.kind)
                     return False
-            db.insert(STATEMENT_COMMAND, {**row, "action": record(db, "", order)})
+            db.insert(STATEMENT_COMMAND, {**row, "action": record_command(db, "", order)})
         return True
 
     def revert(self, number: int, order: IssuedCommand) -> bool:
@@ -266,11 +266,11 @@ class StatementCommands(Records):
             if state != CommandState.WAITING or _is_applied(db, row.source, number):
                 raise CommandSpent(f"command {number}", "a window has its statement")
             db.update(STATEMENT_COMMAND, {"state": CommandState.REVERTED, "ended_at": tables.NOW}, id=number)
-            record(db, "", order)
+            record_command(db, "", order)
         return True
 
 
-def record(db: TaskWriter, lock: str, order: IssuedCommand) -> int:
+def record_command(db: TaskWriter, lock: str, order: IssuedCommand) -> int:
     """Record a command about a lock or, with '', about none; return its number."""
     if isinstance(order.by, Cleared):
         who, details = UNNAMED, {**order.details, CLEARED: asdict(order.by)}
@@ -360,12 +360,12 @@ def _waiting(db: TaskReader, source: str) -> tuple[StatementCommand, ...]:
 
 def _is_applied(db: TaskReader, source: str, number: int) -> bool:
     text = db.value(WINDOW, WINDOW.c.plan, source=source, state=tables.PLANNED)
-    plan = read(Plan, text, f"the plan of the open window of {source}") if text else None
+    plan = read_stored(Plan, text, f"the plan of the open window of {source}") if text else None
     return plan is not None and any(met.number == number for met in plan.applied_commands)
 
 
 def _order(row: AnyRow) -> StatementCommand:
-    statements = read(tuple[str, ...], row.statements, f"the statements of command {row.id}")
+    statements = read_stored(tuple[str, ...], row.statements, f"the statements of command {row.id}")
     return StatementCommand(
         row.id, CommandKind(row.kind), StatementPlace(row.source, location_of(row), row.gtid), statements
     )

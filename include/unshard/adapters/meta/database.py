@@ -1,4 +1,4 @@
-"""The connection to the meta schema: transactions, coded errors, migrations.
+"""The connection to the meta schema: transactions, coded errors, the creation of its tables.
 
 A window is a few short transactions, so connections stay open between them. A forked process (Airflow) does not use the
 connections of its parent. The isolation level is READ COMMITTED; rows that must not change are locked explicitly. Each
@@ -17,16 +17,11 @@ requests one of them after every use.
 A connection may be lost while it is in the pool: the server was restarted or has closed it. It is not tested before it
 is used: its first statement detects the loss and runs again on a new session. That is safe, because this statement
 begins a transaction or only reads, and no statement of a transaction comes before it.
-
-Numbered steps (`Migration`) bring a meta schema to this version. Step 1 creates the tables as `tables` defines them:
-the schema is not released yet, so it has no older form. After the first release a step is never changed; a later step
-alters its tables. DDL has no transaction. Each statement can be repeated after a crash (IF NOT EXISTS), and the number
-of a step is written last.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -35,14 +30,12 @@ import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT, SERVER_STATUS
 from sqlalchemy import (
-    Column,
     Connection,
     Dialect,
     Engine,
     NullPool,
     Pool,
     QueuePool,
-    Table,
     create_engine,
     event,
     func,
@@ -51,9 +44,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects.mysql import dialect
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.schema import CreateColumn
 from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
@@ -62,51 +53,11 @@ from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
 from unshard.core.model import Server
 from unshard.core.sql.quoting import identifier
 from unshard.errors import UnshardError
-from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
-
-DIALECT = dialect()
-OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step; `number` counts from 1 without a gap."""
-
-    number: int
-    description: str
-    written: Callable[[], tuple[str, ...]]
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        """The statements, written only for a schema that lacks the step: that takes 20 ms."""
-        return self.written()
-
-
-def create_table(table: Table) -> str:
-    """Return CREATE TABLE IF NOT EXISTS with all indexes, for MariaDB, MySQL and TiDB."""
-    comment = str(table.comment).replace("'", "''")
-    parts = ", ".join(_parts(table))
-    return f"CREATE TABLE IF NOT EXISTS {identifier(table.name)} ({parts}) {OPTIONS} COMMENT='{comment}'"
-
-
-def _parts(table: Table) -> Iterator[str]:
-    # SQLAlchemy would create the indexes by separate statements, which MySQL cannot repeat.
-    yield from (str(CreateColumn(column).compile(dialect=DIALECT)) for column in table.columns)
-    yield f"PRIMARY KEY ({_names(table.primary_key.columns)})"
-    for index in sorted(table.indexes, key=lambda index: str(index.name)):
-        yield f"{'UNIQUE ' if index.unique else ''}KEY {identifier(str(index.name))} ({_names(index.columns)})"
-
-
-def _names(columns: Iterable[Column[Any]]) -> str:
-    return ", ".join(identifier(column.name) for column in columns)
-
-
-MIGRATIONS = (Migration(1, "first tables", lambda: tuple(map(create_table, tables.metadata.tables.values()))),)
-
+from unshard.errors.meta import MetaBusy, MetaMissing, MetaTooNew, MetaTooOld
 
 WHERE = "target (meta tables)"
 OWN_SESSION = (mysql.OWN_SESSION, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-MIGRATION_SECONDS = 60
+CREATION_SECONDS = 60
 KEPT_CONNECTIONS = 2
 NO_LIMIT = -1
 URL = make_url("mysql+pymysql://")
@@ -176,29 +127,29 @@ class MetaDatabase(TaskReader):
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version; wait for a process that creates
         them.
         """
-        known = MIGRATIONS[-1].number
-        if self.version() == known:
+        if self.version() == tables.VERSION:
             return
         with self.reading() as db, self._alone(db.connection):
             found = self._version(db.connection)
-        if found < known:
-            raise MetaTooOld(self.schema, found, known)
+        if found < tables.VERSION:
+            raise MetaTooOld(self.schema, found, tables.VERSION)
 
     def version(self) -> int:
+        """Return the version of the tables; 0 before all of them exist. Raises MetaTooNew."""
         with self.reading() as db:
             return self._version(db.connection)
 
     def _version(self, connection: Connection) -> int:
-        found = connection.scalar(select(func.max(tables.migration.c.number))) or 0
-        if found > MIGRATIONS[-1].number:
-            raise MetaTooNew(self.schema, found, MIGRATIONS[-1].number)
+        found = connection.scalar(select(func.max(tables.meta_version.c.number))) or 0
+        if found > tables.VERSION:
+            raise MetaTooNew(self.schema, found, tables.VERSION)
         return int(found)
 
     @contextlib.contextmanager
     def _alone(self, connection: Connection) -> Iterator[None]:
-        name = {"name": migration_lock(self.schema), "seconds": MIGRATION_SECONDS}
+        name = {"name": creation_lock(self.schema), "seconds": CREATION_SECONDS}
         if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), name) != 1:
-            raise MigrationBusy(self.schema, MIGRATION_SECONDS)
+            raise MetaBusy(self.schema, CREATION_SECONDS)
         try:
             yield
         finally:
@@ -221,31 +172,36 @@ class MetaDatabase(TaskReader):
         place = _Place(self.server.user, self.server.host, self.server.port)
         return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
 
-    def migrate(self) -> None:
-        """Create the schema and bring its tables to this version; may run in several processes at once."""
+    def create_tables(self) -> None:
+        """Create the schema and its tables; may run in several processes at once. Raises MetaTooNew and MetaTooOld.
+
+        DDL has no transaction. Each statement can be repeated after a crash, and the version is written last.
+        """
         if self.is_current():
             return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
             with self._alone(connection):
                 connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {identifier(self.schema)}"))
                 connection.execute(text(f"USE {identifier(self.schema)}"))
-                connection.execute(text(create_table(tables.migration)))
-                self._apply(connection)
+                connection.execute(text(tables.create_table(tables.meta_version)))
+                self._create_tables(connection, self._version(connection))
 
     def is_current(self) -> bool:
-        """Return whether no step is missing; this SELECT needs no privilege to create tables."""
+        """Return whether no table is missing; this SELECT needs no privilege to create tables."""
         try:
-            return self.version() == MIGRATIONS[-1].number
+            return self.version() == tables.VERSION
         except MetaMissing:
             return False
 
-    def _apply(self, connection: Connection) -> None:
-        for step in MIGRATIONS[self._version(connection) :]:
-            for statement in step.statements:
-                connection.exec_driver_sql(statement)
-            row = {"number": step.number, "description": step.description, "applied_at": tables.NOW}
-            connection.execute(insert(tables.migration).values(row))
-            connection.commit()
+    def _create_tables(self, connection: Connection, found: int) -> None:
+        if found == tables.VERSION:
+            return
+        if found:
+            raise MetaTooOld(self.schema, found, tables.VERSION)
+        for table in tables.metadata.tables.values():
+            connection.exec_driver_sql(tables.create_table(table))
+        connection.execute(insert(tables.meta_version).values(number=tables.VERSION, created_at=tables.NOW))
+        connection.commit()
 
 
 class ReadDatabase(MetaDatabase):
@@ -266,7 +222,7 @@ class Records:
         self._db = database
 
 
-def migration_lock(schema: str) -> str:
+def creation_lock(schema: str) -> str:
     """Return the name of the lock that a session holds while it creates or drops a meta schema."""
     return f"unshard migrate {schema}"[:64]
 

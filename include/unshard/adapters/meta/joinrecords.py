@@ -22,10 +22,10 @@ from typing import Any
 from sqlalchemy import exists, func, select, text
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.commandrecords import record_command
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
     are_same,
@@ -33,7 +33,7 @@ from unshard.adapters.meta.rows import (
     is_one_of,
     location_columns,
     location_of,
-    read,
+    read_stored,
     shard_columns,
     shard_name,
     shard_of,
@@ -46,8 +46,16 @@ from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.changekind import ChangeKind
-from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
-from unshard.core.join.joined import Accepted, Completion, JoinedTarget, JoinStatement, OpenChange, ShardStep, steps_of
+from unshard.core.join.group import ColumnHistory, ColumnToReload, Group, Member, ReloadReason
+from unshard.core.join.joined import (
+    Accepted,
+    Completion,
+    JoinedTarget,
+    JoinStatement,
+    OpenChange,
+    ShardStep,
+    steps_of_shards,
+)
 from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId
@@ -58,7 +66,7 @@ FIRST_VERSION = 1
 EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
 
 
-class Joins(Records):
+class JoinedTargets(Records):
     """Joined targets."""
 
     def __init__(self, database: MetaDatabase) -> None:
@@ -193,7 +201,9 @@ class Joins(Records):
                     structures[row.digest],
                     json.loads(row.ids),
                     frozenset(json.loads(row.dropped)),
-                    frozenset(Reload(id, ReloadReason(reason), to) for id, reason, to in json.loads(row.reloads)),
+                    frozenset(
+                        ColumnToReload(id, ReloadReason(reason), to) for id, reason, to in json.loads(row.reloads)
+                    ),
                 ),
             )
             for row in rows
@@ -258,12 +268,12 @@ class Joins(Records):
             _put_columns(db, target, group)
             for shard in joined.group.members.keys() - group.members.keys():
                 db.delete(MEMBER, **target_columns(target), **shard_columns(shard))
-            _put_members(db, target, steps_of(joined, completion))
+            _put_members(db, target, steps_of_shards(joined, completion))
             done = {"state": EntryState.RESOLVED, "outcome": EXECUTED, "resolved_at": tables.NOW}
             for shard, seq in completion.resolved:
                 db.update(SHARD_DDL, done, **shard_columns(shard), seq=seq, state=EntryState.PENDING)
             if order is not None:
-                record(db, "", order)
+                record_command(db, "", order)
             _raise_version(db, target, _group_columns(group, completion.names))
         return True
 
@@ -311,7 +321,7 @@ def _open_change(db: TaskReader, target: TableId) -> OpenChange | None:
     row = db.row(CHANGE, **target_columns(target), done_at=None)
     if row is None:
         return None
-    statements = read(tuple[JoinStatement, ...], row.statements, f"change {row.id} of {target}")
+    statements = read_stored(tuple[JoinStatement, ...], row.statements, f"change {row.id} of {target}")
     return OpenChange(row.id, ChangeKind(row.kind), statements, row.done, row.error or "")
 
 

@@ -12,12 +12,12 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader
-from unshard.adapters.meta.rows import read as read_value
-from unshard.adapters.meta.rows import shard_columns, shard_of, target_columns, target_name, target_of
+from unshard.adapters.meta.rowvalues import read_stored as read_value
+from unshard.adapters.meta.rowvalues import shard_columns, shard_of, target_columns, target_name, target_of
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
+from unshard.core.full.fullprogress import RECENT, Finished, FinishedChunk, Progress, Tally, UnderWay, progress_of, take
 from unshard.core.full.lateindexes import LateIndex
-from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of, take
 from unshard.core.model import Shard, TableId
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile
 from unshard.errors.full import ChunkGone
@@ -206,11 +206,11 @@ def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
     return Tally(chunks, weight, *found[:4]), Tally(chunks, weight, *found[4:])
 
 
-def _recent(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> list[Part]:
+def _recent(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> list[FinishedChunk]:
     columns = WEIGHT, rows, LOAD_CHUNK.c.bytes, ended, millis
     newest = db.select(LOAD_CHUNK, done, only=columns, source=source, order=ended.desc(), limit=RECENT)
     return [
-        Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
+        FinishedChunk(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
         for weight, number, size, at, took in newest
     ]
 

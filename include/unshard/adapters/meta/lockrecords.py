@@ -42,10 +42,10 @@ from unshard.adapters.meta.pendingskips import (
     read_missing_ddl,
     read_pending_skips,
 )
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     are_same,
-    read,
+    read_stored,
     replacement_of,
     shard_columns,
     target_columns,
@@ -137,16 +137,16 @@ class Locks(Records):
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:
         """Return locks with the shards that are exempted from the open ones, in one statement."""
-        shard = (MEMBER.c[name].label(f"excused_{name}") for name in SHARD_NAME)
+        shard = (MEMBER.c[name].label(f"exempted_{name}") for name in SHARD_NAME)
         query = select(LOCK, *shard).outerjoin(MEMBER, and_(are_same(MEMBER, LOCK, "lock_id"), UNRESOLVED))
         query = query.where(self._db.mine(LOCK, condition)).order_by(LOCK.c.seen_at, LOCK.c.lock_id)
         rows: dict[str, AnyRow] = {}
         exempted: dict[str, set[Shard]] = defaultdict(set)
         for row in self._db.fetch(query):
             rows.setdefault(row.lock_id, row)
-            if row.excused_source is not None:
-                table = TableId(row.excused_shard_schema, row.excused_shard_table)
-                exempted[row.lock_id].add(Shard(row.excused_source, table))
+            if row.exempted_source is not None:
+                table = TableId(row.exempted_shard_schema, row.exempted_shard_table)
+                exempted[row.lock_id].add(Shard(row.exempted_source, table))
         return tuple(_lock(row, frozenset(exempted[lock])) for lock, row in rows.items())
 
     def add_late_skip(self, source: str) -> None:
@@ -319,7 +319,7 @@ def refuse_replaced(db: TaskWriter, plan: Plan) -> None:
         return
     named = or_(*(matches(LOCK, target_columns(target)) for target in joined))
     for row in db.select(LOCK, UNRESOLVED, named, lock=True):
-        entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+        entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         if _is_whole(entry) and row.started_at is not None and entry.shard.source != plan.source:
             raise TargetIsReplaced(str(entry.target), row.lock_id, entry.routed)
 
@@ -365,7 +365,7 @@ def _finish(db: TaskWriter, lock: str, outcome: str, error: str | None) -> None:
 
 
 def _lock(row: AnyRow, exempted: frozenset[Shard] = frozenset()) -> DdlLock:
-    entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+    entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
     return DdlLock(
         id=row.lock_id,
         target=target_of(row),

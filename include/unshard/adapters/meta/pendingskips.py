@@ -23,11 +23,11 @@ from sqlalchemy import exists, func, null, select, union_all
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.gateway import AT_ONCE, TaskReader, TaskWriter, matches
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     are_same,
     is_one_of,
-    read,
+    read_stored,
     shard_columns,
     shard_name,
     shard_of,
@@ -57,7 +57,7 @@ def read_pending_skips(db: TaskReader) -> dict[Shard, tuple[PendingSkip, ...]]:
     newest = _newest_resolved(db) if rows else {}
     found: dict[Shard, list[PendingSkip]] = defaultdict(list)
     for row in rows:
-        entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+        entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         shard = shard_of(row)
         is_parted = row.seq is not None or newest.get(shard, 0) > row.number
         found[shard].append(
@@ -165,7 +165,7 @@ def locks_behind(db: TaskReader, target: TableId, structure: str) -> tuple[str, 
     """
     columns, order = (DDL_LOCK.c.lock_id, DDL_LOCK.c.entry), DDL_LOCK.c.number
     rows = db.select(DDL_LOCK, DDL_LOCK.c.outcome.in_(HAD), **target_columns(target), only=columns, order=order)
-    entries = [read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}") for row in rows]
+    entries = [read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}") for row in rows]
     if not entries:
         return ()
     stands = last_index([entries[0].before, *(entry.after for entry in entries)], structure)

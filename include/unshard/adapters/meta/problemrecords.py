@@ -1,4 +1,4 @@
-"""Rows with a problem: collisions, quarantined, deferred and deleted rows, reloads of columns, and missing changes.
+"""Rows with a problem: collisions, diverted, deferred and deleted rows, reloads of columns, and missing changes.
 
 The writer of the rows records most of them in the transaction of the rows (adapters.target). Collisions with the policy
 `error` roll that transaction back and are recorded here. Reloads begin here; a chunk changes the row of its reload in
@@ -19,10 +19,10 @@ from typing import Any
 from sqlalchemy import exists, func, or_, select
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.commandrecords import record_command
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
     are_same,
@@ -154,13 +154,13 @@ class Collisions(Records):
 
 
 class RowErrorRecords(Records):
-    """Rows of `row_error`: quarantined rows."""
+    """Rows of `row_error`: diverted rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
         return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
-        """Return how many rows the sections of a window have quarantined that no later window has mended."""
+        """Return how many rows the sections of a window have diverted that no later window has mended."""
         sections = ROW_ERROR.c.window.between(first, last)
         return self._db.count(ROW_ERROR, sections, source=source, state=RowErrorState.OPEN)
 
@@ -255,7 +255,7 @@ class Reloads(Records):
             if not goes_on:
                 db.put(RELOAD, key, fresh)
             if order is not None:
-                record(db, NO_LOCK, order)
+                record_command(db, NO_LOCK, order)
         return goes_on
 
 
@@ -431,7 +431,7 @@ class SuspendedTargets(Records):
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
             if lifted and order is not None:
-                record(db, "", order)
+                record_command(db, "", order)
         return lifted
 
 

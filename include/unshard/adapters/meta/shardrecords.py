@@ -9,7 +9,7 @@ A rename moves all rows about a shard to its new name, in the transaction that c
 statement happen at once. A swap needs a name in between: the empty schema name, which no server has.
 
 Some structures are completed later. A structure after an undecided DDL is unknown: an empty digest in four tables.
-Every change is conditional on the empty digest that it replaces, so it can be repeated and can run beside a window. If
+Every change is conditional on the empty digest that it replaces, so it can be repeated and can run pending a window. If
 that window commits an unknown structure, the next run finds it.
 
 A column may have another name in the target (core.ddl.columnnames). Its structures are named in one transaction for
@@ -29,14 +29,14 @@ from sqlalchemy import and_, func, select, union
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     are_same,
     earliest,
     entry_of,
     held_of,
     is_one_of,
     location_columns,
-    read,
+    read_stored,
     replacement_of,
     shard_columns,
     shard_name,
@@ -104,17 +104,17 @@ class Structures(Records):
             return read_shards(db, source)
 
     def planned_shards(
-        self, source: str, named: Collection[TableId] | None, beside: PendingWork = EVERYTHING
+        self, source: str, named: Collection[TableId] | None, pending: PendingWork = EVERYTHING
     ) -> tuple[ShardState, ...]:
         """Return the shards that a window is planned from; if `named` is None, all shards.
 
-        `beside` are the pending-work flags of the source, which only its own windows add.
+        `pending` are the kinds of pending work of the source, which only its own windows add.
         """
-        beside = EVERYTHING if named is None else beside & WAITS
-        if not beside:
-            return _read_planned_shards(self._db, source, named, beside)
+        pending = EVERYTHING if named is None else pending & WAITS
+        if not pending:
+            return _read_planned_shards(self._db, source, named, pending)
         with self._db.snapshot() as db:
-            return _read_planned_shards(db, source, named, beside)
+            return _read_planned_shards(db, source, named, pending)
 
     def waiting(self, source: str) -> frozenset[Shard]:
         """Return the shards of a source with held rows to release, or a queue or held rows to drop."""
@@ -343,7 +343,7 @@ def _rename_in_locks(db: TaskWriter, names: dict[Shard, Shard]) -> None:
     """Change the name of the shard that opened a lock in the open locks."""
     columns = DDL_LOCK.c.lock_id, DDL_LOCK.c.entry
     for row in db.select(DDL_LOCK, DDL_LOCK.c.state != LockState.RESOLVED, only=columns, lock=True):
-        entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
+        entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         if entry.shard in names:
             renamed = codec.dumps(replace(entry, shard=names[entry.shard]))
             db.update(DDL_LOCK, {"entry": renamed}, lock_id=row.lock_id)
@@ -354,13 +354,13 @@ def _uid(change: StructureChange) -> str:
 
 
 def _read_planned_shards(
-    db: TaskReader, source: str, named: Collection[TableId] | None, beside: PendingWork
+    db: TaskReader, source: str, named: Collection[TableId] | None, pending: PendingWork
 ) -> tuple[ShardState, ...]:
     """Return the shards for planning; if `named` is None all of the task, because a DDL may concern any of them."""
-    waiting = _waiting(db, source) if beside else frozenset()
+    waiting = _waiting(db, source) if pending else frozenset()
     shards = None if named is None else waiting | {Shard(source, table) for table in named}
     queue, held = list[AnyRow](), list[AnyRow]()
-    if PendingWork.QUEUES in beside:
+    if PendingWork.QUEUES in pending:
         near = _is_near(SHARD_DDL, source, shards)
         queue += db.select(SHARD_DDL, near, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
     if waiting:

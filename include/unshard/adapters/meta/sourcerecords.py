@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskWriter
-from unshard.adapters.meta.rows import location_columns, location_of, read
+from unshard.adapters.meta.rowvalues import location_columns, location_of, read_stored
 from unshard.core import codec
 from unshard.core.ddl.online import OnlineTable, OnlineTables
 from unshard.core.model import Location, TableId
@@ -136,7 +136,7 @@ class RulesInForce(Records):
 
     def get(self, source: str) -> Rules:
         """Return the rules of a source, which must exist."""
-        return read(Rules, str(self._db.value(RULES, RULES.c.body, source=source)), f"the rules of {source}")
+        return read_stored(Rules, str(self._db.value(RULES, RULES.c.body, source=source)), f"the rules of {source}")
 
     def put(self, source: str, digest: str, rules: Rules, begins: Location) -> None:
         row = {"digest": digest, "body": codec.dumps(rules), **location_columns(begins), "adopted_at": tables.NOW}
@@ -201,12 +201,12 @@ class IgnoredRecords(Records):
             _set_sequences(db, source, sequences)
 
 
-class Online(Records):
+class OnlineTableRecords(Records):
     """Rows of `online_ddl`: shadow tables of online-DDL tools at the checkpoint."""
 
     def of(self, source: str) -> OnlineTables:
         rows = self._db.select(ONLINE_DDL, source=source, order=(ONLINE_DDL.c.online_schema, ONLINE_DDL.c.online_name))
-        return tuple(read(OnlineTable, row.online_table, f"the online DDL of {source}") for row in rows)
+        return tuple(read_stored(OnlineTable, row.online_table, f"the online DDL of {source}") for row in rows)
 
     def begin(self, source: str, online_tables: Sequence[OnlineTable]) -> None:
         with self._db.transaction() as db:

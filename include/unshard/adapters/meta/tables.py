@@ -1,14 +1,16 @@
-"""The definition of the meta tables. `migrations` derives the DDL from it, `reference` the page docs/meta-tables.md.
+"""The definition of the meta tables. `reference` derives the page docs/meta-tables.md from it.
 
 Every primary key begins with the task, so several tasks can share one schema. Texts are utf8mb4_bin, so the server
 compares them byte by byte. JSON is stored in LONGTEXT, because TiDB, MySQL and MariaDB differ in their JSON type.
 Columns have no default value: an INSERT that forgets a column is an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, func
+from sqlalchemy.dialects import mysql
+from sqlalchemy.schema import CreateColumn
 
 from unshard.adapters.meta import columns as c
 from unshard.core.ddl.lock import LockState, Outcome
@@ -17,8 +19,13 @@ from unshard.core.ddl.statementcommands import CommandKind
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
+from unshard.core.sql.quoting import identifier
 from unshard.core.task.state import ChunkState, PauseKind, Phase
 
+VERSION = 1
+"""The version of these tables: raise it with each change of them. A start refuses tables of another version."""
+DIALECT = mysql.dialect()
+OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 metadata = MetaData()
 NOW = func.utc_timestamp(6)
 """The clock of the target: the only clock that all processes share."""
@@ -37,13 +44,12 @@ def _section(subject: str) -> Callable[..., Table]:
 
 
 TASKS = "Tasks and sources"
-migration = Table(
-    "migration",
+meta_version = Table(
+    "meta_version",
     metadata,
-    c.number("number", "counts from 1"),
-    c.text("description", size=255),
-    c.moment("applied_at"),
-    comment="step that has created or changed the meta tables",
+    c.number("number", "unshard refuses meta tables of another version than its own"),
+    c.moment("created_at"),
+    comment="version of the meta tables, written when all of them exist",
     info={"subject": TASKS},
 )
 
@@ -52,12 +58,14 @@ source = _of_task(
     "source",
     "source, with its identity, phase and epoch",
     c.key("source"),
-    c.text("identity", "flavor and server UUID; another identity means that another server has replaced the source"),
-    c.text("flavor", "mariadb or mysql"),
+    c.short_text(
+        "identity", "flavor and server UUID; another identity means that another server has replaced the source"
+    ),
+    c.short_text("flavor", "mariadb or mysql"),
     c.state("phase", Phase),
-    *c.location("snapshot_", "P0, where the dump began", null=True),
+    *c.binlog_location("snapshot_", "P0, where the dump began", null=True),
     c.long("snapshot_gtid", "GTID history up to P0"),
-    *c.location("dump_end_", "P1, where the dump ended", null=True),
+    *c.binlog_location("dump_end_", "P1, where the dump ended", null=True),
     c.big("epoch", "rises when a window begins; a writer with an older epoch cannot write"),
     c.moment("added_at"),
     c.moment("updated_at"),
@@ -67,7 +75,7 @@ checkpoint = _of_task(
     "checkpoint",
     "source: the binlog location up to which everything is applied, held or queued",
     c.key("source"),
-    *c.location(),
+    *c.binlog_location(),
     c.long("gtid", "GTID history up to the location"),
     c.big("window", "number of the last committed section"),
     c.big("last_time", "time of the last transaction, in seconds since 1970"),
@@ -83,7 +91,7 @@ rules = _of_task(
     c.key("source"),
     c.digest("digest", "identifies the rules"),
     c.long("body", "JSON: the rules"),
-    *c.location(),
+    *c.binlog_location(),
     c.moment("adopted_at"),
 )
 
@@ -91,8 +99,8 @@ pause = _of_task(
     "pause",
     "task that is paused or stopped",
     c.state("kind", PauseKind),
-    c.text("who", size=255),
-    c.text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
+    c.short_text("who", size=255),
+    c.short_text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
     c.long("reason"),
     c.moment("paused_at"),
 )
@@ -121,7 +129,7 @@ load_chunk = _of_load(
     c.long("lower_bound", "JSON: exclusive bound of the key; NULL: none", null=True),
     c.long("upper_bound", "JSON: inclusive bound of the key; NULL: none", null=True),
     c.state("state", ChunkState),
-    c.text("path", "Parquet file, relative to the storage path", size=1024),
+    c.short_text("path", "Parquet file, relative to the storage path", size=1024),
     c.big("row_count", "dumped rows"),
     c.big("bytes", "size of the values, as the source sent them"),
     c.big("loaded_rows"),
@@ -181,7 +189,7 @@ shard = _of_shards(
     *c.shard_key(),
     *c.target(),
     c.digest("digest", "structure at the checkpoint; empty: unknown"),
-    *c.location("start_", "windows skip rows before this location, because the dump has them", null=True),
+    *c.binlog_location("start_", "windows skip rows before this location, because the dump has them", null=True),
     c.big("last_seq", "number of the shard's last DDL in `shard_ddl`"),
     c.flag("has_left", "1: the table is dropped, renamed or no longer routed"),
     c.flag("dropped", "1: an operator has dropped the shard from its group"),
@@ -195,7 +203,7 @@ table_schema = _of_shards(
     *c.shard_key(),
     c.number("number", "counts the structures of a shard from 1"),
     *c.target(),
-    *c.location(),
+    *c.binlog_location(),
     c.big("window", "window that has recorded it; 0: the snapshot"),
     c.digest("digest", "empty: unknown; NULL: the shard has left", null=True),
     c.moment("recorded_at"),
@@ -208,8 +216,8 @@ schema_default = _of_shards(
     c.key("shard_schema"),
     c.key("file", size=255),
     c.number("position"),
-    c.text("charset"),
-    c.text("collation"),
+    c.short_text("charset"),
+    c.short_text("collation"),
     c.moment("added_at"),
 )
 
@@ -292,7 +300,7 @@ held_rows = _of_windows(
     c.number("seq", "number of the DDL that the rows were written after"),
     c.number("window"),
     c.number("part"),
-    c.text("path", size=1024),
+    c.short_text("path", size=1024),
     c.big("row_count"),
     c.big("bytes"),
     c.digest("structure", "structure of the rows; empty: unknown"),
@@ -308,7 +316,7 @@ suspended_target = _of_windows(
     c.key("source"),
     *c.target_key(),
     c.big("window", "window in which the error was raised"),
-    c.text("column_name", "column that the error is about, or empty"),
+    c.short_text("column_name", "column that the error is about, or empty"),
     c.long("key_shown", "key of the row that the error is about, or empty"),
     c.long("server_message"),
     c.word("code", "error code"),
@@ -329,9 +337,9 @@ collision = _of_rows(
     c.long("key_shown", "the key, readable"),
     c.long("key_condition", "SQL condition that finds the key in the target, or empty"),
     *c.shard(),
-    c.text("owner_source", "shard whose row is in the target; NULL: unknown", null=True),
-    c.text("owner_schema", null=True),
-    c.text("owner_table", size=128, null=True),
+    c.short_text("owner_source", "shard whose row is in the target; NULL: unknown", null=True),
+    c.short_text("owner_schema", null=True),
+    c.short_text("owner_table", size=128, null=True),
     c.state("found", Found),
     c.big("window", "0: the load"),
     c.state("state", CollisionState),
@@ -344,12 +352,12 @@ collision = _of_rows(
 
 row_error = _of_rows(
     "row_error",
-    "row that the target has rejected and that is quarantined (`row-errors: divert`)",
+    "diverted row: the target has rejected it (`row-errors: divert`)",
     *c.target_key(),
     c.key("digest", "hash of the key", 32),
     *c.shard(),
     c.long("key_shown", "the key, readable"),
-    c.text("column_name", "column that the error is about, or empty"),
+    c.short_text("column_name", "column that the error is about, or empty"),
     c.long("server_message"),
     c.long("row_json", "JSON: the row"),
     c.big("window", "0: the load"),
@@ -379,8 +387,8 @@ deferred_row = _of_rows(
     c.key("source"),
     *c.target_key(),
     c.key("digest", "hash of the key", 32),
-    c.text("shard_schema"),
-    c.text("shard_table", size=128),
+    c.short_text("shard_schema"),
+    c.short_text("shard_table", size=128),
     c.long("key_shown", "the key, readable"),
     c.moment("since"),
 )
@@ -409,7 +417,7 @@ shard_ddl = _of_locks(
     *c.shard_key(),
     c.number("seq", "counts the DDL of a shard from 1"),
     *c.target(),
-    *c.location(),
+    *c.binlog_location(),
     c.long("statement", "JSON: the statement with its session variables"),
     c.big("executed_at", "when the source has executed it, in seconds since 1970"),
     c.long("routed", "the statement with the names of the target"),
@@ -423,7 +431,7 @@ shard_ddl = _of_locks(
     *c.decision(),
     c.flag("unnamed", "1: the structures after the DDL do not have the target's names of columns yet"),
     c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
-    c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),
+    c.short_text("lock_id", "lock that has resolved the DDL", size=255, null=True),
     c.big("window"),
     c.moment("seen_at"),
     c.moment("resolved_at", null=True),
@@ -438,7 +446,7 @@ ddl_lock = _of_locks(
     c.big("number", "counts the locks of a target from 1"),
     c.state("state", LockState),
     c.long("entry", "JSON: the DDL of the lock, as its first shard has it"),
-    c.text("owner", "source that executes the DDL", null=True),
+    c.short_text("owner", "source that executes the DDL", null=True),
     c.flag("forced", "1: an operator has unlocked it; it waits for no more shards"),
     c.long("error", "message of the target that has rejected the DDL", null=True),
     c.moment("opened_at", "time of the DDL on its first shard"),
@@ -473,8 +481,8 @@ ddl_history = _of_locks(
     "ddl_history",
     "DDL that was executed on the target",
     c.auto_id("order of execution"),
-    c.text("lock_id", size=255),
-    c.text("source", "source whose task has executed it"),
+    c.short_text("lock_id", size=255),
+    c.short_text("source", "source whose task has executed it"),
     c.long("ddl"),
     c.digest("before_digest", "structure of the target before"),
     c.digest("wanted_digest", "structure of the target after"),
@@ -491,10 +499,10 @@ operator_action = _of_locks(
     "operator_action",
     "command that an operator has given",
     c.auto_id("order of the commands"),
-    c.text("lock_id", "empty: the command is about the task, a target or a statement", size=255),
-    c.text("action", "name of the command", size=32),
-    c.text("who", "empty: not known yet (a task cleared in Airflow)", size=255),
-    c.text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
+    c.short_text("lock_id", "empty: the command is about the task, a target or a statement", size=255),
+    c.short_text("action", "name of the command", size=32),
+    c.short_text("who", "empty: not known yet (a task cleared in Airflow)", size=255),
+    c.short_text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
     c.long("reason"),
     c.long("details", "JSON: the arguments"),
     c.moment("done_at"),
@@ -506,15 +514,15 @@ statement_command = _of_locks(
     "statement_command",
     "operator command about a single statement of a binlog",
     c.auto_id("number of the command"),
-    c.text("source"),
-    *c.location(comment="where the statement begins; NULL: it is named by its GTID", null=True),
-    c.text("gtid", "GTID of the statement, or empty", size=255),
+    c.short_text("source"),
+    *c.binlog_location(comment="where the statement begins; NULL: it is named by its GTID", null=True),
+    c.short_text("gtid", "GTID of the statement, or empty", size=255),
     c.state("kind", CommandKind),
     c.long("statements", "JSON: the statements to run instead"),
     c.word("state", "waiting, used or reverted"),
     c.big("action", "`operator_action.id`"),
     c.big("window", "window that has used the command", null=True),
-    *c.location("matched_", "where the statement was found", null=True),
+    *c.binlog_location("matched_", "where the statement was found", null=True),
     c.long("matched_text", "the statement without its string literals, or empty"),
     c.moment("ended_at", "when the command was used or reverted", null=True),
     Index("by_id", "id", unique=True),
@@ -556,7 +564,7 @@ join_member = _of_joins(
     c.number("seq", "number of the DDL in `shard_ddl`; 0: the structure with which the shard has joined"),
     *c.target(),
     c.digest("shard_uid"),
-    *c.location("ddl_", "end of the DDL; NULL: seq is 0", null=True),
+    *c.binlog_location("ddl_", "end of the DDL; NULL: seq is 0", null=True),
     c.digest("digest", "structure"),
     c.long("ids", "JSON: the ids of its columns, by name"),
     c.long("dropped", "JSON: ids that it has dropped and that the target may still have"),
@@ -582,3 +590,22 @@ join_change = _of_joins(
     Index("by_id", "id", unique=True),
     Index("by_target", "task", "target_schema", "target_table", "done_at"),
 )
+
+
+def create_table(table: Table) -> str:
+    """Return CREATE TABLE IF NOT EXISTS with all indexes, for MariaDB, MySQL and TiDB."""
+    comment = str(table.comment).replace("'", "''")
+    parts = ", ".join(_parts(table))
+    return f"CREATE TABLE IF NOT EXISTS {identifier(table.name)} ({parts}) {OPTIONS} COMMENT='{comment}'"
+
+
+def _parts(table: Table) -> Iterator[str]:
+    # SQLAlchemy would create the indexes by separate statements, which MySQL cannot repeat.
+    yield from (str(CreateColumn(column).compile(dialect=DIALECT)) for column in table.columns)
+    yield f"PRIMARY KEY ({_names(table.primary_key.columns)})"
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        yield f"{'UNIQUE ' if index.unique else ''}KEY {identifier(str(index.name))} ({_names(index.columns)})"
+
+
+def _names(columns: Iterable[Column[Any]]) -> str:
+    return ", ".join(identifier(column.name) for column in columns)

@@ -16,10 +16,10 @@ from sqlalchemy import select, union_all
 from unshard.adapters import mysql, serverstate
 from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.commandrecords import record
+from unshard.adapters.meta.commandrecords import record_command
 from unshard.adapters.meta.database import WHERE, MetaDatabase, Records
 from unshard.adapters.meta.gateway import TaskReader
-from unshard.adapters.meta.rows import read, target_name
+from unshard.adapters.meta.rowvalues import read_stored, target_name
 from unshard.core import codec
 from unshard.core.checks.items import Item
 from unshard.core.ddl.issuedcommands import IssuedCommand
@@ -74,19 +74,19 @@ class PauseStates(Records):
             if found is not None and (found.kind is kind or found.kind is PauseKind.STOPPED):
                 return False
             db.put(PAUSE, {}, row)
-            record(db, WHOLE_TASK, order)
+            record_command(db, WHOLE_TASK, order)
         return True
 
     def resume(self, order: IssuedCommand) -> bool:
         with self._db.transaction() as db:
             changed = bool(db.delete(PAUSE))
             if changed:
-                record(db, WHOLE_TASK, order)
+                record_command(db, WHOLE_TASK, order)
         return changed
 
     def record(self, order: IssuedCommand) -> None:
         with self._db.transaction() as db:
-            record(db, WHOLE_TASK, order)
+            record_command(db, WHOLE_TASK, order)
 
 
 class Prechecks(Records):
@@ -96,7 +96,7 @@ class Prechecks(Records):
         row = self._db.row(PRECHECK)
         if row is None:
             return None
-        return StoredPrechecks(read(tuple[Item, ...], row.items, "the last prechecks"), row.checked_at)
+        return StoredPrechecks(read_stored(tuple[Item, ...], row.items, "the last prechecks"), row.checked_at)
 
     def store(self, items: tuple[Item, ...]) -> None:
         with self._db.transaction() as db:
@@ -155,7 +155,7 @@ class Removal(Records):
             for table in (SOURCE, FENCE):
                 db.update(table, {"epoch": table.c.epoch + 1})
             for schema in schemas:
-                forget = lastwrites.forget(schema.replace("%", "%%"))
+                forget = lastwrites.delete_copies(schema.replace("%", "%%"))
                 db.connection.exec_driver_sql(forget, (self._db.schema, db.task, schema))
             return sum(map(db.delete, OF_TASKS))
 

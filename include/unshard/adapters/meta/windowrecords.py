@@ -32,13 +32,13 @@ from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, in_por
 from unshard.adapters.meta.lockrecords import refuse_replaced
 from unshard.adapters.meta.pendingskips import add_skips_of_new_shard
 from unshard.adapters.meta.problemrecords import forget_rows, keep, mend
-from unshard.adapters.meta.rows import (
+from unshard.adapters.meta.rowvalues import (
     are_same,
     entry_columns,
     held_columns,
     location_columns,
     location_of,
-    read,
+    read_stored,
     shard_columns,
     target_columns,
     target_of,
@@ -95,7 +95,7 @@ FOUND: Mapping[PendingWork, Any] = {
 
 
 def _sync_state() -> Any:
-    beside: Any = sum(case((there, flag.value), else_=0) for flag, there in FOUND.items())
+    pending: Any = sum(case((there, flag.value), else_=0) for flag, there in FOUND.items())
     is_open = WINDOW.c.number == CHECKPOINT.c.window + 1, WINDOW.c.state == PLANNED
     joined = SOURCE.outerjoin(CHECKPOINT, are_same(CHECKPOINT, SOURCE, "source"))
     joined = joined.outerjoin(WINDOW, and_(are_same(WINDOW, SOURCE, "source"), *is_open))
@@ -114,7 +114,7 @@ def _sync_state() -> Any:
         CHECKPOINT.c.paces,
         tables.rules.c.digest,
     )
-    return select(*columns, beside.label("beside")).select_from(joined).where(matches(SOURCE, THIS_SOURCE))
+    return select(*columns, pending.label("pending")).select_from(joined).where(matches(SOURCE, THIS_SOURCE))
 
 
 def _locking() -> Any:
@@ -183,7 +183,7 @@ class Windows(Records):
             if not db.execute(RAISE_EPOCH, this).rowcount:
                 raise UnknownSource(db.task, source)
             state = _sync_state_of(db, source)
-            if PendingWork.PAUSE in state.beside:
+            if PendingWork.PAUSE in state.pending:
                 refuse_paused(db)
             begun = state.open or _persist(db, plan, state)
             db.execute(SET_FENCES, {**this, "new_epoch": state.epoch})
@@ -193,7 +193,7 @@ class Windows(Records):
                 # A load may just have created one with the former epoch.
                 db.execute(ADD_FENCES, rows)
             refuse_replaced(db, begun)
-        return BegunWindow(begun, state.epoch, state.beside)
+        return BegunWindow(begun, state.epoch, state.pending)
 
     def plan_again(self, begun: BegunWindow, plan: Plan) -> bool:
         """Replace the plan of an open window; return False if a target has rows of the first plan.
@@ -214,7 +214,7 @@ class Windows(Records):
         with self._db.transaction() as db:
             if not _replace(db, begun, plan, plan.last_number + 1):
                 return None
-        return BegunWindow(plan, begun.epoch + 1, begun.beside)
+        return BegunWindow(plan, begun.epoch + 1, begun.pending)
 
     def commit(
         self,
@@ -240,7 +240,7 @@ class Windows(Records):
             if found.state == COMMITTED:
                 return
             note_renames(db, plan.renames)
-            if stopped or PendingWork.SUSPENDED in begun.beside:
+            if stopped or PendingWork.SUSPENDED in begun.pending:
                 keep(db, plan, {stop.target: stop for stop in stopped})
             _move_held(db, plan, held, {stop.target for stop in stopped})
             forget_rows(db, plan, deleted)
@@ -260,8 +260,8 @@ def _sync_state_of(db: TaskReader, source: str) -> SyncState:
     row = next(iter(db.fetch(SYNC_STATE, {"task": db.task, "source": source})), None)
     if row is None:
         return SyncState(source)
-    plan = read(Plan, row.plan, f"the plan of window {row.window + 1} of {source}") if row.plan else None
-    took = read(tuple[Pace, ...], row.paces, f"what the last windows of {source} took") if row.paces else ()
+    plan = read_stored(Plan, row.plan, f"the plan of window {row.window + 1} of {source}") if row.plan else None
+    took = read_stored(tuple[Pace, ...], row.paces, f"what the last windows of {source} took") if row.paces else ()
     return SyncState(
         source=source,
         identity=row.identity,
@@ -274,7 +274,7 @@ def _sync_state_of(db: TaskReader, source: str) -> SyncState:
         open=plan,
         paces=took,
         rules=row.digest,
-        beside=PendingWork(row.beside),
+        pending=PendingWork(row.pending),
     )
 
 
@@ -284,7 +284,7 @@ def _persist(db: TaskWriter, plan: Plan, state: SyncState) -> Plan:
     if (state.checkpoint, state.window + 1) != (plan.begins, plan.number):
         reached = f"{state.checkpoint} after window {state.window}"
         raise WindowMismatch(plan.source, f"{plan.begins} as window {plan.number}", reached)
-    if plan.orders or PendingWork.STATEMENT_COMMANDS in state.beside:
+    if plan.orders or PendingWork.STATEMENT_COMMANDS in state.pending:
         require_known(db, plan)
     row = {"source": plan.source, "number": plan.number, "state": PLANNED, "plan": codec.dumps(plan)}
     db.insert(WINDOW, {**row, "rows_applied": 0, "rows_held": 0, "began_at": tables.NOW})

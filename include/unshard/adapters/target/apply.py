@@ -52,7 +52,7 @@ from unshard.adapters import mysql
 from unshard.adapters.target import deferring, fencesteps
 from unshard.adapters.target.completing import filled, has_gaps, with_own_values
 from unshard.adapters.target.deletes import delete_keys, remove_rows
-from unshard.adapters.target.diverting import MAX_DIVERTED, record, write_or_divert
+from unshard.adapters.target.diverting import MAX_DIVERTED, record_diverted, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.fencesteps import Bounds, FenceStep, Shares, StepKind, bounds_of, can_be_shared, shares_for
 from unshard.adapters.target.session import Writer, in_sessions, open_session, repeated
@@ -114,7 +114,7 @@ def _apply_or_cut(
     if changes.order is not None and not is_applied(connection, fence):
         steps = fencesteps.steps_of(connection, fence, changes, bounds)
         if steps and fencesteps.is_of_another_key(connection, fence, changes):
-            return fencesteps.replacing(changes)
+            return fencesteps.with_replace(changes)
         if steps:
             return _Cut(steps, bounds.appliers)
     return _apply_once(connection, fence, changes, attempt)
@@ -122,7 +122,7 @@ def _apply_or_cut(
 
 def _carry_out(writer: Writer, fence: Fence, changes: Changes, cut: _Cut) -> Applied:
     """Run the steps that are not done; ranges run in parallel where the server benefits from it."""
-    pending = [(step, part) for step, part in fencesteps.parts_of(changes, cut.steps) if not step.done]
+    pending = [(step, part) for step, part in fencesteps.changes_by_step(changes, cut.steps) if not step.done]
     total = Applied()
     for kind, group in groupby(pending, key=lambda each: each[0].kind):
         appliers = cut.appliers if kind is StepKind.ALL else 1
@@ -184,7 +184,7 @@ def _apply_once(
     if applied is None:
         return attempt.found
     if was_cut:
-        fencesteps.forget(connection, fence)
+        fencesteps.delete_steps(connection, fence)
     if not raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
@@ -222,7 +222,7 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
         loaded, collided, diverted = write_or_divert(
             connection, whole.writes, Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window), max_diverted
         )
-    record(connection, fence, changes, diverted)
+    record_diverted(connection, fence, changes, diverted)
     deferring.update(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped + changes.writes.left_out, collided)
 
@@ -315,7 +315,7 @@ def apply_slices(writer: Writer, fences: Sequence[Fence], made: Slices) -> Itera
             if shares:
                 mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
             sessions.append(_Session(connection, stack.enter_context(ThreadPoolExecutor(1)), fences[0]))
-        others = (each for each in slices if fencesteps.has_rows(each.changes))
+        others = (each for each in slices if fencesteps.has_changes(each.changes))
         for number, its in groupby(chain((first,), others), key=lambda each: each.section):
             for session in sessions:
                 session.begin(fences[number])
@@ -372,7 +372,7 @@ def _are_committed(sessions: list[_Session], shares: Shares | None, fence: Fence
         mysql.query(session.connection, "COMMIT")
     last = sessions[-1].connection
     if shares is not None:
-        fencesteps.forget(last, fence)
+        fencesteps.delete_steps(last, fence)
     if not raise_fence(last, fence):
         return False
     mysql.query(last, "COMMIT")

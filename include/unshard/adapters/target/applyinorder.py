@@ -54,11 +54,11 @@ from unshard.adapters.target import deferring, fencesteps
 from unshard.adapters.target.apply import naming_table
 from unshard.adapters.target.completing import with_own_values
 from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, remove_rows
-from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
+from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record_diverted
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.fencesteps import Bounds, ImageProgress, bounds_of
 from unshard.adapters.target.rendering import ABSENT, unescaped
-from unshard.adapters.target.sending import TRUNCATED, load_rendered, refused, run_statement
+from unshard.adapters.target.sending import TRUNCATED, load_rendered, refused_row, run_statement
 from unshard.adapters.target.session import LENIENT, STRICT, Writer, in_sessions
 from unshard.adapters.target.takenkeys import SAVEPOINT as BEFORE_WRITES
 from unshard.adapters.target.takenkeys import Ledger, write_rows
@@ -75,10 +75,10 @@ from unshard.adapters.target.targetrows import (
     Writes,
     is_blankable,
     key_of,
-    shown,
+    shown_value,
 )
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions, RowStepKind
+from unshard.core.rows.compaction import CollisionPolicy, RowStepKind
 from unshard.core.rows.rowerrors import Found
 from unshard.core.sql.literals import literal, stored
 from unshard.core.sql.quoting import identifier
@@ -151,7 +151,7 @@ class ConnectedTables:
     fences: tuple[Fence, ...]
     keys: tuple[ForeignKey, ...]
     schemas: Mapping[TableId, TableSchema]
-    collisions: Collisions
+    collisions: CollisionPolicy
     deferred: frozenset[TableId] = frozenset()
     diverts: bool = False
     """Whether rows that a table cannot store go to `row_error` instead."""
@@ -248,7 +248,7 @@ class References:
         return bool(mysql.query(self._connection, sql))
 
 
-def values_of(step: RowStep) -> Iterator[tuple[Column, bytes]]:
+def first_row(step: RowStep) -> Iterator[tuple[Column, bytes]]:
     """Yield the columns of the first row with their fields."""
     yield from zip(step.destination.columns, fields_of(step.lines[0]), strict=True)
 
@@ -268,7 +268,7 @@ def shown_key(key: Sequence[Column], keys: Sequence[Key]) -> str:
     if not keys or not key:
         return "without a key"
     more = f" (or one of {len(keys) - 1} others)" if len(keys) > 1 else ""
-    return ", ".join(shown(*pair) for pair in zip(key, keys[0], strict=True)) + more
+    return ", ".join(shown_value(*pair) for pair in zip(key, keys[0], strict=True)) + more
 
 
 def unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
@@ -392,7 +392,7 @@ class StepSession:
         nothing = Writes(table, (), (), self._group.collisions, diverts=self._group.diverts)
         has_deferred = table in self._group.deferred
         changes = Changes(table, key, touched, (), schema, nothing, newly_deferred=deferred, has_deferred=has_deferred)
-        record(self._connection, fence, changes, diverted)
+        record_diverted(self._connection, fence, changes, diverted)
         deferring.update(self._connection, fence, changes)
 
     def _insert(self, step: RowStep, fence: Fence) -> Applied:
@@ -407,9 +407,9 @@ class StepSession:
         self._check(not step.is_unsure)
         try:
             with self._violations(step):
-                return write_rows(self._connection, self._writes(step, Collisions.ERROR), ledger)
+                return write_rows(self._connection, self._writes(step, CollisionPolicy.ERROR), ledger)
         except Collision:
-            if policy is Collisions.ERROR:
+            if policy is CollisionPolicy.ERROR:
                 raise
         except ReferencedRowMissing:
             if not self._references.of(step):
@@ -508,7 +508,7 @@ class StepSession:
     def _change(self, step: RowStep) -> bool:
         where, is_blank = self._condition(step), step.blank[0]
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
-            values = [f"{identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT]
+            values = [f"{identifier(c.name)} = {stored(c, value_of(t))}" for c, t in first_row(step) if t != ABSENT]
             statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
             answer = run_statement(self._connection, statement)
             if answer.warning_count and (found := self._unexpected_warnings(step)):
@@ -609,7 +609,7 @@ class StepSession:
             line, message = step.lines[0], error.server_message
             if ABSENT in fields_of(line):
                 raise
-            named = refused(step.destination, pa.array([line], pa.binary()), message)
+            named = refused_row(step.destination, pa.array([line], pa.binary()), message)
             if named is None and isinstance(error, StatementRefused) and error.errno not in ABOUT_VALUES:
                 raise
             if named is None:
@@ -619,7 +619,7 @@ class StepSession:
 
     def _unexpected_warnings(self, step: RowStep) -> list[str]:
         """Return the messages of the warnings, without one about each ENUM with index 0, which is stored correctly."""
-        blank = {column.name.lower() for column, text in values_of(step) if is_blankable(column) and text == b""}
+        blank = {column.name.lower() for column, text in first_row(step) if is_blankable(column) and text == b""}
         unexpected, expected = list[str](), 0
         for _, code, message in mysql.query(self._connection, "SHOW WARNINGS"):
             found = NAMED.search(str(message))
@@ -633,7 +633,7 @@ class StepSession:
         """Return the first column whose value the server refuses to store; empty if it stores each one alone."""
         where = self._condition(step)
         mysql.query(self._connection, "SAVEPOINT before_column")
-        for column, text in values_of(step):
+        for column, text in first_row(step):
             if is_blankable(column) and text == b"":
                 continue
             value = f"{identifier(column.name)} = {literal(column, value_of(text))}"
@@ -659,7 +659,7 @@ class StepSession:
         lines, shards = pa.array(step.lines, pa.binary()), [step.shard] * len(step.lines)
         return Lines(step.destination, mode, lines, pa.array(step.blank, pa.bool_()), shards)
 
-    def _writes(self, step: RowStep, policy: Collisions) -> Writes:
+    def _writes(self, step: RowStep, policy: CollisionPolicy) -> Writes:
         return Writes(step.table, [self._lines(step, Mode.PLAIN)], unique_keys(self._group.schemas[step.table]), policy)
 
 
@@ -765,7 +765,8 @@ def _apply_next(
         # The COMMIT of an attempt that was taken for lost may have been in progress.
         # Another transaction may have written more of the window.
         if any(
-            is_applied(connection, each) or fencesteps.progress_of(connection, each) != progress for each in pending
+            is_applied(connection, each) or fencesteps.recorded_progress(connection, each) != progress
+            for each in pending
         ):
             return False
         raise
@@ -786,7 +787,7 @@ def _apply_next(
 def _progress(
     connection: Connection, group: ConnectedTables, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
 ) -> ImageProgress | None:
-    found = [fencesteps.progress_of(connection, fence) for fence in pending]
+    found = [fencesteps.recorded_progress(connection, fence) for fence in pending]
     known = [each for each in found if each is not None]
     if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
         return None
@@ -796,7 +797,7 @@ def _progress(
     mysql.begin(connection)
     for fence in pending:
         hold(connection, fence)
-        fencesteps.begin(connection, fence, progress)
+        fencesteps.begin_progress(connection, fence, progress)
     mysql.query(connection, "COMMIT")
     return progress
 
@@ -833,7 +834,7 @@ def _written(
 def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempts, written: Counts) -> bool:
     """Raise the fences and commit; return False if another transaction has done so."""
     for fence in pending:
-        fencesteps.forget(connection, fence)
+        fencesteps.delete_steps(connection, fence)
         if not raise_fence(connection, fence):
             mysql.query(connection, "ROLLBACK")
             if is_applied(connection, fence):

@@ -53,12 +53,13 @@ def lock_chunk(connection: Connection, row: ChunkRow) -> ChunkState | None:
 def mark_loaded(connection: Connection, row: ChunkRow, rows: int, millis: int) -> None:
     """Record that the rows of the chunk are in the target, and how long the load has taken."""
     sql = (
-        f"UPDATE {row.table} SET state = %s, loaded_rows = %s, load_millis = %s, loaded_at = UTC_TIMESTAMP(6),"  # noqa: S608
-        f" updated_at = UTC_TIMESTAMP(6) {OF_CHUNK}"
+        f"UPDATE {row.table} SET state = %s, loaded_rows = %s, load_millis = %s,"  # noqa: S608
+        f" loaded_at = UTC_TIMESTAMP(6), updated_at = UTC_TIMESTAMP(6) {OF_CHUNK}"
     )
     mysql.query(connection, sql, (ChunkState.LOADED.value, rows, millis, row.task, row.chunk))
     under_way = mysql.table_name(TableId(row.meta_schema, "load_progress"))
-    mysql.query(connection, f"DELETE FROM {under_way} WHERE task = %s AND chunk = %s", (row.task, row.chunk))  # noqa: S608
+    sql = f"DELETE FROM {under_way} WHERE task = %s AND chunk = %s"  # noqa: S608
+    mysql.query(connection, sql, (row.task, row.chunk))
 
 
 def mark_dumped(connection: Connection, row: ChunkRow) -> None:
@@ -131,8 +132,8 @@ def advance_reload(connection: Connection, row: ReloadRow, reached: Key | None, 
     values: list[Any] = [state.value, None if reached is None else json.dumps(pack_key(reached)), read, changed]
     table = mysql.table_name(TableId(row.meta_schema, "column_reload"))
     sql = (
-        f"UPDATE {table} SET state = %s, reached_key = %s, chunks = chunks + 1, rows_read = rows_read + %s,"  # noqa: S608
-        f" rows_changed = rows_changed + %s, changed_at = UTC_TIMESTAMP(6) {OF_RELOAD}"
+        f"UPDATE {table} SET state = %s, reached_key = %s, chunks = chunks + 1,"  # noqa: S608
+        f" rows_read = rows_read + %s, rows_changed = rows_changed + %s, changed_at = UTC_TIMESTAMP(6) {OF_RELOAD}"
     )
     mysql.query(connection, sql, (*values, *row.key))
 

@@ -41,7 +41,7 @@ from unshard.adapters.target.targetrows import (
     RowRemoval,
     is_blankable,
     key_of,
-    shown,
+    shown_value,
 )
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
@@ -215,7 +215,7 @@ def _without_gaps(connection: Connection, key: Sequence[Column], each: Lines) ->
     deferred = []
     for number in lacking:
         values = patches.bases[number]
-        told = ", ".join(shown(*pair) for pair in zip(key, values, strict=True))
+        told = ", ".join(shown_value(*pair) for pair in zip(key, values, strict=True))
         deferred.append(DeferredRow(each.shards[int(patches.rows[number])], values, told))
     return _with(each, patches.rows, made), deferred
 
@@ -232,7 +232,7 @@ def _whole_lines(
         if base not in found:
             if patches.strict[number]:
                 shard = each.shards[int(patches.rows[number])]
-                named = ", ".join(shown(*pair) for pair in zip(key, base, strict=True))
+                named = ", ".join(shown_value(*pair) for pair in zip(key, base, strict=True))
                 raise ChangedRowMissing(str(each.destination.table), str(shard), named)
             yield None
             continue

@@ -25,8 +25,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.completing import SESSION
-from unshard.adapters.target.fence import OURS, Fence, named, table_of
-from unshard.adapters.target.takenkeys import Ledger, condition_of, keyed_rows, taken_rows, write_rows
+from unshard.adapters.target.fence import OURS, Fence, fence_key, meta_table
+from unshard.adapters.target.takenkeys import Ledger, keyed_rows, taken_key_condition, taken_rows, write_rows
 from unshard.adapters.target.targetrows import Changes, DeferredRow, Destination, Lines, Loaded, Writes, key_of
 from unshard.core.model import Column, Server, TableId
 from unshard.core.sql.literals import INTEGERS, expression
@@ -50,7 +50,7 @@ def changed_keys(changes: Changes) -> Iterator[Key]:
         yield from (key_of_line(each.destination, line) for line in each.lines.to_pylist())
 
 
-def digest_of(columns: Sequence[Column], key: Key) -> str:
+def key_digest(columns: Sequence[Column], key: Key) -> str:
     """Return 32 hexadecimal digits that identify a key of these columns."""
     text = json.dumps([_packed(column, value) for column, value in zip(columns, key, strict=True)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -70,19 +70,20 @@ AT_ONCE = 500
 
 def update(connection: Connection, fence: Fence, changes: Changes) -> None:
     """Delete the entries of rows that the changes write or delete, and add those that the changes defer."""
-    table = table_of(fence, "deferred_row")
+    table = meta_table(fence, "deferred_row")
     if changes.has_deferred:
-        _forget(connection, table, fence, {digest_of(changes.key, key) for key in changed_keys(changes)})
-    record(connection, table, fence.task, fence.target, changes.key, changes.newly_deferred)
+        _forget(connection, table, fence, {key_digest(changes.key, key) for key in changed_keys(changes)})
+    record_deferred(connection, table, fence.task, fence.target, changes.key, changes.newly_deferred)
 
 
-def record(
+def record_deferred(
     connection: Connection, table: str, task: str, target: TableId, key: Sequence[Column], rows: Iterable[DeferredRow]
 ) -> None:
     """Record rows that are left to a later change; `table` is the quoted name of `deferred_row`."""
     sql = (
-        f"INSERT INTO {table} (task, source, target_schema, target_table, digest, shard_schema, shard_table, key_shown,"  # noqa: S608
-        " since) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE since = since"
+        f"INSERT INTO {table} (task, source, target_schema, target_table, digest, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, since) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+        " ON DUPLICATE KEY UPDATE since = since"
     )
     values = [
         (
@@ -90,7 +91,7 @@ def record(
             row.shard.source,
             target.schema,
             target.name,
-            digest_of(key, row.key),
+            key_digest(key, row.key),
             row.shard.table.schema,
             row.shard.table.name,
             row.shown,
@@ -104,12 +105,12 @@ def record(
 
 def _forget(connection: Connection, table: str, fence: Fence, changed: set[str]) -> None:
     sql = f"SELECT digest FROM {table} WHERE {OURS}"  # noqa: S608
-    applied = sorted({row[0] for row in mysql.query(connection, sql, named(fence))} & changed)
+    applied = sorted({row[0] for row in mysql.query(connection, sql, fence_key(fence))} & changed)
     for start in range(0, len(applied), AT_ONCE):
         batch = applied[start : start + AT_ONCE]
         placeholders = ", ".join(["%s"] * len(batch))
         sql = f"DELETE FROM {table} WHERE {OURS} AND digest IN ({placeholders})"  # noqa: S608
-        mysql.query(connection, sql, (*named(fence), *batch))
+        mysql.query(connection, sql, (*fence_key(fence), *batch))
 
 
 # --- rows that the load defers ---
@@ -157,7 +158,7 @@ def _blocking_rows(reader: Connection, writes: Writes, each: Lines, row: int) ->
     names, table = ", ".join(map(expression, columns)), mysql.table_name(each.destination.table)
     for key in writes.unique:
         for _, values in keyed_rows(each.destination, key, each.lines.slice(row, 1), 0):
-            condition = condition_of(each.destination, key, [values])
+            condition = taken_key_condition(each.destination, key, [values])
             yield from mysql.query(reader, f"SELECT {names} FROM {table} WHERE {condition}")  # noqa: S608
 
 

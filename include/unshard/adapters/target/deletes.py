@@ -79,7 +79,8 @@ def remove_one(
     """Delete one of the rows of a condition that have these values in their own columns, shapes not compared."""
     compared = (pair for pair in zip(own, values, strict=True) if pair[0].data_type not in SHAPED)
     conditions = " AND ".join([where, *(is_exactly(*pair) for pair in compared)])
-    return _execute(connection, table, f"DELETE FROM {mysql.table_name(table)} WHERE {conditions} LIMIT 1")  # noqa: S608
+    sql = f"DELETE FROM {mysql.table_name(table)} WHERE {conditions} LIMIT 1"  # noqa: S608
+    return _execute(connection, table, sql)
 
 
 def is_exactly(column: Column, value: bytes | None) -> str:

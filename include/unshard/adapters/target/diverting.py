@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.deferring import changed_keys, digest_of, key_of_line
+from unshard.adapters.target.deferring import changed_keys, key_digest, key_of_line
 from unshard.adapters.target.deletes import delete_keys
-from unshard.adapters.target.fence import Fence, table_of
+from unshard.adapters.target.fence import Fence, meta_table
 from unshard.adapters.target.takenkeys import SAVEPOINT, Ledger, write_rows
 from unshard.adapters.target.targetrows import Changes, Destination, Loaded, Mode, Writes
 from unshard.core.model import Column, Shard
@@ -75,7 +75,7 @@ def without_refused(
             diverted.append(row)
 
 
-def record(connection: Connection, fence: Fence, changes: Changes, diverted: Sequence[Diverted]) -> None:
+def record_diverted(connection: Connection, fence: Fence, changes: Changes, diverted: Sequence[Diverted]) -> None:
     """Record the diverted rows, and mark earlier diverted rows as mended if these changes contain their keys."""
     if not changes.writes.diverts or not changes.key:
         return
@@ -86,16 +86,16 @@ def record(connection: Connection, fence: Fence, changes: Changes, diverted: Seq
         if row.is_known
     ]
     delete_keys(connection, changes.table, changes.key, old)
-    note(connection, table_of(fence, "row_error"), fence.task, changes.key, diverted, fence.window)
+    note_diverted(connection, meta_table(fence, "row_error"), fence.task, changes.key, diverted, fence.window)
 
 
-def note(
+def note_diverted(
     connection: Connection, table: str, task: str, key: Sequence[Column], diverted: Sequence[Diverted], window: int = 0
 ) -> None:
     """Record rows that were left out; `table` is the quoted name of `row_error`, window 0 is the load."""
     sql = (
-        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema, shard_table,"  # noqa: S608
-        " key_shown, column_name, server_message, row_json, `window`, state, times, first_at, last_at)"
+        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, column_name, server_message, row_json, `window`, state, times, first_at, last_at)"
         f" VALUES ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
         " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
         " VALUES(column_name), server_message = VALUES(server_message), row_json = VALUES(row_json),"
@@ -110,7 +110,7 @@ def note(
                 task,
                 target.schema,
                 target.name,
-                digest_of(key, key_of_line(row.destination, error.line)),
+                key_digest(key, key_of_line(row.destination, error.line)),
                 shard.source,
                 shard.table.schema,
                 shard.table.name,
@@ -140,11 +140,12 @@ def _without_refused_row(writes: Writes, error: RowRefused) -> tuple[Writes, Div
 def _mark_mended(connection: Connection, fence: Fence, changes: Changes) -> None:
     where = "task = %s AND target_schema = %s AND target_table = %s AND state = %s"
     mine = fence.task, fence.target.schema, fence.target.name
-    table = table_of(fence, "row_error")
-    found = {row[0] for row in mysql.query(connection, f"SELECT digest FROM {table} WHERE {where}", (*mine, OPEN))}  # noqa: S608
+    table = meta_table(fence, "row_error")
+    sql = f"SELECT digest FROM {table} WHERE {where}"  # noqa: S608
+    found = {digest for (digest,) in mysql.query(connection, sql, (*mine, OPEN))}
     if not found:
         return
-    for digest in found & {digest_of(changes.key, key) for key in changed_keys(changes)}:
+    for digest in found & {key_digest(changes.key, key) for key in changed_keys(changes)}:
         sql = f"UPDATE {table} SET state = %s, last_at = UTC_TIMESTAMP(6) WHERE {where} AND digest = %s"  # noqa: S608
         mysql.query(connection, sql, (MENDED, *mine, OPEN, digest))
 

@@ -82,7 +82,8 @@ class ExpressionEvaluator:
         return number
 
     def _rows(self, connection: Connection, rule: str, expression: str, number: str) -> list[int]:
-        sql = f"SELECT {identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
+        table = mysql.table_name(self._table)
+        sql = f"SELECT {identifier(number)} FROM {table} WHERE ({expression})"  # noqa: S608
         try:
             return [row for (row,) in mysql.query(connection, sql)]
         except StatementRefused as error:

@@ -79,7 +79,7 @@ def fence_state(connection: Connection, pair: Pair) -> tuple[int, int] | None:
     try:
         rows = _read(connection, pair)
     except TableMissing:
-        mysql.query(connection, lastwrites.create(pair.target.schema))
+        mysql.query(connection, lastwrites.create_copies(pair.target.schema))
         rows = _read(connection, pair)
     if not rows:
         return None
@@ -102,7 +102,7 @@ def change_fence(
     connection: Connection, pair: Pair, sets: str = "", values: tuple[int, ...] = (), where: str = "", *given: int
 ) -> bool:
     """Record a write in the transaction of its rows; False if `where` is false for the fence, or the copies differ."""
-    text = lastwrites.change(*pair.places, sets, where)
+    text = lastwrites.update_copies(*pair.places, sets, where)
     return bool(mysql.change(connection, text, (pair.meta_schema, *values, *pair.key, *given)))
 
 
@@ -151,7 +151,7 @@ def _moment(written: int) -> str:
 
 
 def _read(connection: Connection, pair: Pair) -> list[tuple[int, int, int, int | None]]:
-    return mysql.query(connection, lastwrites.read(*pair.places), (pair.meta_schema, *pair.key))
+    return mysql.query(connection, lastwrites.select_copies(*pair.places), (pair.meta_schema, *pair.key))
 
 
 def _differing_writes(
@@ -184,7 +184,7 @@ def _forgotten(connection: Connection, meta_schema: str, task: str, schema: str)
         return False
     mysql.begin(connection)
     mysql.query(connection, lastwrites.forget_fences(meta_schema), (task, schema))
-    mysql.query(connection, lastwrites.forget(schema), (meta_schema, task, schema))
+    mysql.query(connection, lastwrites.delete_copies(schema), (meta_schema, task, schema))
     mysql.commit(connection)
     return True
 
@@ -206,12 +206,12 @@ class Fence(Pair):
     """Version of the joined target (adapters/meta/joinrecords) for which the rows are converted; 0: it has none."""
 
 
-def named(fence: Fence) -> tuple[str, str, str, str]:
+def fence_key(fence: Fence) -> tuple[str, str, str, str]:
     """Return the values of `OURS`."""
     return fence.key
 
 
-def table_of(fence: Fence, name: str = "fence") -> str:
+def meta_table(fence: Fence, name: str = "fence") -> str:
     """Return the quoted name of a meta table."""
     return f"{identifier(fence.meta_schema)}.{name}"
 
@@ -250,8 +250,8 @@ def hold_version(connection: Connection, meta_schema: str, task: str, target: Ta
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
     """Lock the fence until the end of a transaction that reads; returns False if the target has the window."""
-    sql = f"SELECT `window`, epoch FROM {table_of(fence)} WHERE {OURS} FOR UPDATE"  # noqa: S608
-    return not _has_window(fence, next(iter(mysql.query(connection, sql, named(fence))), None))
+    sql = f"SELECT `window`, epoch FROM {meta_table(fence)} WHERE {OURS} FOR UPDATE"  # noqa: S608
+    return not _has_window(fence, next(iter(mysql.query(connection, sql, fence_key(fence))), None))
 
 
 def raise_fence(connection: Connection, fence: Fence) -> bool:

@@ -42,8 +42,8 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
-from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.fence import OURS, Fence, fence_key, hold, is_applied, meta_table
+from unshard.adapters.target.rendering import take_rows
 from unshard.adapters.target.session import Writer
 from unshard.adapters.target.targetrows import Changes, Lines, Mode, Selected
 from unshard.core.rows.writepath import LoadData
@@ -153,8 +153,8 @@ def _lines_of_share(each: Lines, mask: npt.NDArray[np.bool_]) -> Lines:
     origins = None if each.origins is None else each.origins.of(rows.tolist())
     return replace(
         each,
-        lines=rows_of(each.lines, rows),
-        blank=rows_of(each.blank, rows),
+        lines=take_rows(each.lines, rows),
+        blank=take_rows(each.blank, rows),
         shards=Selected(each.shards, rows),
         order=None,
         origins=origins,
@@ -241,7 +241,7 @@ def is_large(changes: Changes, bounds: Bounds) -> bool:
     return rows > bounds.rows or size > bounds.bytes
 
 
-def has_rows(changes: Changes) -> bool:
+def has_changes(changes: Changes) -> bool:
     """Whether there is something to delete or to write."""
     return bool(changes.deletes or changes.writes.lines)
 
@@ -274,19 +274,19 @@ def store_shares(connection: Connection, fence: Fence, changes: Changes, shares:
 
 def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[FenceStep]) -> None:
     sql = (
-        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
-        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number,"  # noqa: S608
+        " kind, upper_key, key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
     )
     for step in steps:
         upper = None if step.upper is None else step.upper.hex()
-        row = (*named(fence), fence.window, step.number, step.kind.value, upper, _key_of(changes), int(step.done))
+        row = (*fence_key(fence), fence.window, step.number, step.kind.value, upper, _key_of(changes), int(step.done))
         mysql.query(connection, sql, row)
 
 
-def progress_of(connection: Connection, fence: Fence) -> ImageProgress | None:
+def recorded_progress(connection: Connection, fence: Fence) -> ImageProgress | None:
     """Return the recorded progress of the window in a table that foreign keys connect with others."""
     sql = f"SELECT upper_key, key_columns FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
-    rows = mysql.query(connection, sql, (*named(fence), fence.window, IN_ORDER))
+    rows = mysql.query(connection, sql, (*fence_key(fence), fence.window, IN_ORDER))
     if not rows:
         return None
     ((images, about),) = rows
@@ -294,23 +294,24 @@ def progress_of(connection: Connection, fence: Fence) -> ImageProgress | None:
     return ImageProgress(content, int(images), bool(again))
 
 
-def begin(connection: Connection, fence: Fence, progress: ImageProgress) -> None:
+def begin_progress(connection: Connection, fence: Fence, progress: ImageProgress) -> None:
     """Record a progress in place of another one."""
-    where = f"{OF_WINDOW} AND number = %s"
-    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {where}", (*named(fence), fence.window, IN_ORDER))  # noqa: S608
+    sql = f"DELETE FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
+    mysql.query(connection, sql, (*fence_key(fence), fence.window, IN_ORDER))
     sql = (
-        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
-        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number,"  # noqa: S608
+        " kind, upper_key, key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
     )
     about, is_done = f"{progress.content}{' again' * progress.is_again}", int(progress.is_again)
-    row = (*named(fence), fence.window, IN_ORDER, StepKind.IN_ORDER.value, str(progress.images), about, is_done)
+    row = (*fence_key(fence), fence.window, IN_ORDER, StepKind.IN_ORDER.value, str(progress.images), about, is_done)
     mysql.query(connection, sql, row)
 
 
 def advance(connection: Connection, fence: Fence, before: ImageProgress, after: ImageProgress) -> bool:
     """Record the progress in the transaction of its rows; returns False if another transaction has moved it."""
-    sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {OF_WINDOW} AND number = %s AND upper_key = %s"  # noqa: S608
-    row = (str(after.images), *named(fence), fence.window, IN_ORDER, str(before.images))
+    where = f"{OF_WINDOW} AND number = %s AND upper_key = %s"
+    sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {where}"  # noqa: S608
+    row = (str(after.images), *fence_key(fence), fence.window, IN_ORDER, str(before.images))
     return bool(mysql.change(connection, sql, row))
 
 
@@ -327,13 +328,13 @@ def are_begun(connection: Connection, fence: Fence) -> bool:
 def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) -> bool:
     """Whether the steps were made for another key than the table has now."""
     sql = f"SELECT DISTINCT key_columns FROM {_table(fence)} WHERE {OF_WINDOW}"  # noqa: S608
-    return mysql.query(connection, sql, (*named(fence), fence.window)) != [(_key_of(changes),)]
+    return mysql.query(connection, sql, (*fence_key(fence), fence.window)) != [(_key_of(changes),)]
 
 
 def mark(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     """Record in the step's transaction that it is done; returns False if it already was."""
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {OF_WINDOW} AND number = %s AND done = 0"  # noqa: S608
-    return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
+    return bool(mysql.change(connection, sql, (*fence_key(fence), fence.window, step.number)))
 
 
 def is_done(connection: Connection, fence: Fence, step: FenceStep) -> bool:
@@ -343,14 +344,14 @@ def is_done(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     )
 
 
-def forget(connection: Connection, fence: Fence) -> None:
+def delete_steps(connection: Connection, fence: Fence) -> None:
     """Delete all steps of the target, in the transaction that raises the fence."""
-    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", named(fence))  # noqa: S608
+    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", fence_key(fence))  # noqa: S608
 
 
 def _read(connection: Connection, fence: Fence) -> tuple[FenceStep, ...]:
     sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
-    rows = mysql.query(connection, sql, (*named(fence), fence.window))
+    rows = mysql.query(connection, sql, (*fence_key(fence), fence.window))
     return tuple(
         FenceStep(
             number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done)
@@ -360,7 +361,7 @@ def _read(connection: Connection, fence: Fence) -> tuple[FenceStep, ...]:
 
 
 def _table(fence: Fence) -> str:
-    return table_of(fence, "fence_step")
+    return meta_table(fence, "fence_step")
 
 
 def _key_of(changes: Changes) -> str:
@@ -405,7 +406,7 @@ def _sizes(array: pa.Array) -> np.ndarray:
     return sizes
 
 
-def parts_of(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tuple[FenceStep, Changes]]:
+def changes_by_step(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tuple[FenceStep, Changes]]:
     """Yield each step with its changes; the known collisions are recorded with the first writes."""
     known = changes.writes.known_clashes
     for before, step in pairwise((None, *steps)):
@@ -453,7 +454,7 @@ def _span(order: pa.Array, lower: bytes | None, upper: bytes | None) -> tuple[in
     return first, last
 
 
-def replacing(changes: Changes) -> Changes:
+def with_replace(changes: Changes) -> Changes:
     """Return the changes in a form that may be applied over a partly applied window: with REPLACE."""
     lines = [replace(each, mode=Mode.REPLACE) for each in changes.writes.lines]
     return replace(changes, order=None, writes=replace(changes.writes, lines=lines))

@@ -88,7 +88,7 @@ def content_of(column: pa.Array) -> np.ndarray:
     return np.frombuffer(content, np.uint8)[first:last]
 
 
-def rows_of(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+def take_rows(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     """Return the values of these rows; consecutive rows are not copied, and long runs of them are copied at once."""
     if not len(rows):
         return values.slice(0, 0)
@@ -111,7 +111,7 @@ def unescaped(text: bytes) -> bytes:
     return b"".join([*parts, text[start:]])
 
 
-def pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArray]:
+def line_slices(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArray]:
     """Yield slices of at most `rows` rows and `size` bytes; a single line may be larger."""
     start, total = 0, len(lines)
     if not total:
@@ -124,7 +124,7 @@ def pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArr
         start = stop
 
 
-def text_of(lines: pa.BinaryArray) -> memoryview:
+def line_bytes(lines: pa.BinaryArray) -> memoryview:
     """Return the concatenated bytes of all lines, without copying."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)
     first, last = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])

@@ -36,7 +36,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.pymysqlprivate import ServerAnswer, load_local
-from unshard.adapters.target.rendering import pieces, text_of, tuples_of, values_of
+from unshard.adapters.target.rendering import line_bytes, line_slices, tuples_of, values_of
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.targetrows import Destination, LineForm, Loaded, Mode, is_blankable, key_of
 from unshard.core.model import Column, TableId
@@ -66,7 +66,7 @@ def expected_warnings(
         if code == DUPLICATE:
             duplicates.append(message)
         elif not (code == TRUNCATED and _is_blank(destination, lines, message)):
-            raise refused(destination, lines, message) or RowRefused(str(destination.table), "", "", message)
+            raise refused_row(destination, lines, message) or RowRefused(str(destination.table), "", "", message)
     if len(duplicates) != skipped:
         message = f"{skipped} rows were skipped, {len(duplicates)} of them as duplicates"
         raise RowRefused(str(destination.table), "", "", message)
@@ -90,7 +90,7 @@ def _column(destination: Destination, name: str) -> tuple[int, Column | None]:
     return -1, None
 
 
-def refused(destination: Destination, lines: pa.BinaryArray, message: str) -> RowRefused | None:
+def refused_row(destination: Destination, lines: pa.BinaryArray, message: str) -> RowRefused | None:
     """Return an error with column and key of the row that a server message is about; None if it names no row."""
     row = _ROW.search(message)
     if row is None or not 1 <= int(row[1]) <= len(lines):
@@ -119,7 +119,7 @@ def insert_lines(connection: Connection, destination: Destination, lines: pa.Bin
     for start in range(0, len(lines), RENDERED_ROWS):
         part = lines.slice(start, RENDERED_ROWS)
         rows, done = _rendered(destination, part), 0
-        for piece in pieces(rows, STATEMENT_ROWS, size):
+        for piece in line_slices(rows, STATEMENT_ROWS, size):
             loaded += _insert(connection, destination, part.slice(done, len(piece)), piece, mode)
             done += len(piece)
     return loaded
@@ -144,11 +144,11 @@ def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray
 
 def run_statement(connection: Connection, statement: str | bytes) -> pymysqlprivate.ServerAnswer:
     """Run a statement without result rows; return the server's answer with its counts."""
-    with mysql.coded_errors(connection, statement if isinstance(statement, str) else shown(statement)):
-        return pymysqlprivate.run(connection, statement)
+    with mysql.coded_errors(connection, statement if isinstance(statement, str) else shown_statement(statement)):
+        return pymysqlprivate.run_without_rows(connection, statement)
 
 
-def shown(statement: bytes) -> str:
+def shown_statement(statement: bytes) -> str:
     """Return the beginning of a statement for messages."""
     return statement[: mysql.SHOWN_STATEMENT].decode("utf-8", "backslashreplace")
 
@@ -160,7 +160,7 @@ def _insert(
     try:
         return _insert_once(connection, destination, lines, rows, mode)
     except StatementRefused as error:
-        if named := refused(destination, lines, error.server_message):
+        if named := refused_row(destination, lines, error.server_message):
             raise named from error
         if len(lines) == 1:
             line = lines[0].as_py()
@@ -195,7 +195,7 @@ def _statement(
 ) -> bytes:
     names = ", ".join(identifier(column.name) for column in destination.columns)
     head = f"{verb} INTO {mysql.table_name(destination.table)} ({names}) VALUES ".encode()
-    text = text_of(rows)
+    text = line_bytes(rows)
     if len(head) + len(text) > connection.packet_bytes:
         line = lines[int(np.argmax([len(row) for row in rows.to_pylist()]))].as_py()
         message = f"as a statement it has {len(text)} bytes, max_allowed_packet is {connection.packet_bytes}"
@@ -208,26 +208,26 @@ def _statement(
 NUMBERS = itertools.count()
 
 
-def bulk_bytes(connection: Connection, destination: Destination) -> int:
+def command_bytes(connection: Connection, destination: Destination) -> int:
     """Return how many bytes of rows one command may have."""
     return pymysqlprivate.bulk_bytes(len(destination.columns), connection.packet_bytes)
 
 
 def insert_rows(connection: Connection, destination: Destination, rows: pa.BinaryArray, mode: Mode) -> Loaded | None:
     """Write rows of parameters in the open transaction; None: the server did not take them all, so none is written."""
-    if not connection.uses_bulk or rows.nbytes > bulk_bytes(connection, destination):
+    if not connection.uses_bulk or rows.nbytes > command_bytes(connection, destination):
         return None
     statement, width = bulk_statement(destination, mode), len(destination.columns)
     # With a name of its own: if SAVEPOINT itself fails, nothing is rolled back to an older one.
     savepoint = f"bulk_{next(NUMBERS)}"
     try:
-        number = prepared(connection, statement)
+        number = statement_number(connection, statement)
     except StatementRefused:
         return None
     try:
         with mysql.coded_errors(connection, statement):
             before = f"SAVEPOINT {savepoint}"
-            ok = pymysqlprivate.execute_bulk(connection, before, number, width, text_of(rows))
+            ok = pymysqlprivate.execute_bulk(connection, before, number, width, line_bytes(rows))
     except StatementRefused:
         ok = None
     replaced = ok.affected_rows - len(rows) if ok else -1
@@ -244,11 +244,11 @@ def bulk_statement(destination: Destination, mode: Mode) -> str:
     return f"{VERBS[mode]} INTO {mysql.table_name(destination.table)} ({names}) VALUES ({marks})"
 
 
-def prepared(connection: Connection, statement: str) -> int:
+def statement_number(connection: Connection, statement: str) -> int:
     """Return the server's number of a statement; a session prepares it once. Raises coded errors."""
     if statement not in connection.prepared:
         with mysql.coded_errors(connection, statement):
-            connection.prepared[statement] = pymysqlprivate.prepare(connection, statement)
+            connection.prepared[statement] = pymysqlprivate.prepare_statement(connection, statement)
     number: int = connection.prepared[statement]
     return number
 
@@ -326,7 +326,7 @@ def _load_all(connection: Connection, destination: Destination, lines: pa.Binary
     if destination.form is LineForm.TEXT:
         return _load_as_text(connection, destination, lines, mode)
     loaded = Loaded()
-    for piece in pieces(lines, PIECE_ROWS, min(PIECE_BYTES, bulk_bytes(connection, destination))):
+    for piece in line_slices(lines, PIECE_ROWS, min(PIECE_BYTES, command_bytes(connection, destination))):
         done = insert_rows(connection, destination, piece, mode)
         if done is None:
             done = _load_as_text(connection, destination, piece, mode)
@@ -337,7 +337,7 @@ def _load_all(connection: Connection, destination: Destination, lines: pa.Binary
 def _load_as_text(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
     loaded = Loaded()
     with _lines_of_errors(destination):
-        for piece in pieces(_text_lines(destination, lines), PIECE_ROWS, PIECE_BYTES):
+        for piece in line_slices(_text_lines(destination, lines), PIECE_ROWS, PIECE_BYTES):
             write = _load_or_insert if connection.uses_load_data else insert_lines
             loaded += write(connection, destination.in_form(LineForm.TEXT), piece, mode)
     return loaded
@@ -395,9 +395,9 @@ def _load(connection: Connection, destination: Destination, lines: pa.BinaryArra
     statement = load_statement(destination, mode)
     try:
         with mysql.coded_errors(connection, statement):
-            ok = load_local(connection, statement, text_of(lines))
+            ok = load_local(connection, statement, line_bytes(lines))
     except StatementRefused as error:
-        raise refused(destination, lines, error.server_message) or error from error
+        raise refused_row(destination, lines, error.server_message) or error from error
     return _checked(connection, destination, lines, mode, ok)
 
 

@@ -61,7 +61,7 @@ def delete_rows_of(
     writer: Writer, fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema, most: int | None = None
 ) -> int:
     """Delete the rows of a shard, at most `most` in one transaction; return their number."""
-    walk = _Walk(fence, schema, condition_of(fence, shard, rows, schema), most or bounds_of(writer).rows)
+    walk = _Walk(fence, schema, shard_condition(fence, shard, rows, schema), most or bounds_of(writer).rows)
     delete_next = _delete_range if walked_columns(schema) else _delete_some
 
     def once(connection: Connection) -> None:
@@ -74,7 +74,7 @@ def delete_rows_of(
     return walk.rows
 
 
-def condition_of(fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema) -> str:
+def shard_condition(fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchema) -> str:
     """Return the condition that a row belongs to the shard; raises ShardRowsUnmarked if the target cannot tell."""
     columns = {column.name.lower(): column for column in schema.columns}
     parts = []
@@ -101,7 +101,8 @@ def _reading(writer: Writer) -> Iterator[Connection]:
 
 def _delete_range(connection: Connection, reader: Connection, walk: _Walk) -> None:
     names = ", ".join(identifier(column.name) for column in walked_columns(walk.schema))
-    bound = f"SELECT {names} FROM {walk.table} WHERE {walk.where()} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"  # noqa: S608
+    rows = f"SELECT {names} FROM {walk.table} WHERE {walk.where()}"  # noqa: S608
+    bound = f"{rows} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"
     found = mysql.query(reader, bound)
     upper = tuple(found[0]) if found else None
     walk.rows += _delete(connection, walk, walk.where(upper))

@@ -16,7 +16,7 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.sending import load_rendered
 from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode, Writes, key_of
 from unshard.core.model import Column, Shard
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import UniqueKey, alike, conditions
@@ -82,11 +82,11 @@ def _load(connection: Connection, lines: Sequence[Lines]) -> Loaded:
 
 def _load_again(connection: Connection, writes: Writes, clashes: tuple[Clash, ...]) -> Loaded:
     match writes.collisions:
-        case Collisions.ERROR:
+        case CollisionPolicy.ERROR:
             raise _error(writes, clashes[-1])
-        case Collisions.REPLACE:
+        case CollisionPolicy.REPLACE:
             return _load(connection, [replace(each, mode=Mode.REPLACE) for each in writes.lines])
-        case Collisions.IGNORE:
+        case CollisionPolicy.IGNORE:
             return _load(connection, writes.lines)
 
 
@@ -113,7 +113,7 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
 
 
 def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
-    left = NAMED_AT_ONCE if writes.collisions is not Collisions.ERROR else 1
+    left = NAMED_AT_ONCE if writes.collisions is not CollisionPolicy.ERROR else 1
     for each in writes.lines:
         if each.mode is not Mode.PLAIN:
             continue
@@ -135,7 +135,7 @@ def taken_rows(
             keyed = [(row, values) for row, values in keyed_rows(destination, key, lines, start) if row not in seen]
             for row, values in _search(connection, destination, key, keyed, limit - len(seen)):
                 seen.add(row)
-                yield TakenRow(row, key.needed, condition_of(destination, key, [values]))
+                yield TakenRow(row, key.needed, taken_key_condition(destination, key, [values]))
 
 
 def keyed_rows(destination: Destination, key: UniqueKey, lines: pa.Array, start: int) -> Iterator[tuple[int, Values]]:
@@ -161,12 +161,12 @@ def _search(connection: Connection, destination: Destination, key: UniqueKey, ke
 
 
 def _any_exists(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed) -> bool:
-    condition = condition_of(destination, key, [values for _, values in keyed])
+    condition = taken_key_condition(destination, key, [values for _, values in keyed])
     table = mysql.table_name(destination.table)
     return bool(mysql.query(connection, f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"))  # noqa: S608
 
 
-def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[Values]) -> str:
+def taken_key_condition(destination: Destination, key: UniqueKey, keys: Sequence[Values]) -> str:
     """Return the SQL condition that a row has one of these values of a unique key."""
     by_name = {column.name: column for column in destination.columns}
     columns = [by_name[name] for name in key.needed]
@@ -192,7 +192,7 @@ def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
                     owner = owners.setdefault(name, each.shards[row]) if None not in computed else each.shards[row]
                     if owner != each.shards[row]:
                         shown = _shown(each.destination, key.needed, each.lines[row].as_py())
-                        condition = condition_of(each.destination, key, [values])
+                        condition = taken_key_condition(each.destination, key, [values])
                         yield Clash(writes.table, shown, condition, each.shards[row], owner)
 
 
@@ -214,12 +214,12 @@ def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> s
     return key_of(replace(destination, key=columns), line)
 
 
-def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: Collisions) -> None:
-    state = CollisionState.IGNORED if policy is Collisions.IGNORE else CollisionState.REPLACED
+def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: CollisionPolicy) -> None:
+    state = CollisionState.IGNORED if policy is CollisionPolicy.IGNORE else CollisionState.REPLACED
     sql = (
-        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
-        " key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema, owner_table, found,"
-        " `window`, state, times, others, first_at, last_at) VALUES"
+        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema,"  # noqa: S608
+        " target_table, key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema,"
+        " owner_table, found, `window`, state, times, others, first_at, last_at) VALUES"
         f" ({', '.join(['%s'] * 15)}, 1, %s, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE"
         " found = VALUES(found), `window` = VALUES(`window`), state = VALUES(state), times = times + 1,"
         " others = others + VALUES(others), last_at = VALUES(last_at)"

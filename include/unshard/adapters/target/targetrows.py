@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from unshard.adapters.target.rendering import can_be_parameters, lines_of, parameters_of, values_in, values_of
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import Clash
 from unshard.core.structures.tablekeys import UniqueKey
 
@@ -87,10 +87,10 @@ def is_blankable(column: Column) -> bool:
 def key_of(destination: Destination, line: bytes) -> str:
     """Return the key of a line as a message shows it: `id = 1, region = 'eu'`."""
     pairs = zip(destination.columns, destination.values(line), strict=True)
-    return ", ".join(shown(column, value) for column, value in pairs if column.name in destination.key)
+    return ", ".join(shown_value(column, value) for column, value in pairs if column.name in destination.key)
 
 
-def shown(column: Column, value: bytes | None) -> str:
+def shown_value(column: Column, value: bytes | None) -> str:
     """Return a value as a message shows it."""
     text = "NULL" if value is None else value.decode("utf-8", "backslashreplace")[:60]
     return f"{column.name} = {text}"
@@ -196,7 +196,7 @@ class Writes:
     table: TableId
     lines: Sequence[Lines]
     unique: tuple[UniqueKey, ...]
-    collisions: Collisions
+    collisions: CollisionPolicy
     known_clashes: tuple[Clash, ...] = ()
     """Collisions between rows of this window; the policy has already been applied to them."""
     diverts: bool = False
@@ -205,7 +205,7 @@ class Writes:
     @property
     def left_out(self) -> int:
         """Number of rows that `lines` lacks because another shard has the key in the same window."""
-        return sum(1 + clash.others for clash in self.known_clashes) if self.collisions is Collisions.IGNORE else 0
+        return sum(1 + clash.others for clash in self.known_clashes) if self.collisions is CollisionPolicy.IGNORE else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.pymysqlprivate import load_local
-from unshard.adapters.target.sending import LOCAL_INFILE_REFUSED, prepared
+from unshard.adapters.target.sending import LOCAL_INFILE_REFUSED, statement_number
 from unshard.adapters.target.session import NUMBERS, TRANSACTIONS, Writer, open_session, repeated
 from unshard.core.model import Server, TableId
 from unshard.core.rows.writepath import LoadData, Writing, has_bulk
@@ -72,16 +72,17 @@ def _takes_bulk(writer: Writer, table: TableId) -> bool:
             if not connection.uses_bulk:
                 return False
             try:
-                number = prepared(connection, statement)
+                number = statement_number(connection, statement)
             except TableMissing:  # LOAD DATA LOCAL was refused before its table was needed
                 mysql.query(connection, _creation(name))
-                number = prepared(connection, statement)
+                number = statement_number(connection, statement)
             mysql.query(connection, "BEGIN")
             with mysql.coded_errors(connection, statement):
                 rows = memoryview(b"\0\x20" + row)
                 wrote = pymysqlprivate.execute_bulk(connection, "SAVEPOINT s", number, 1, rows).affected_rows
             mysql.query(connection, "ROLLBACK")
-            return wrote == 1 and not mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
+            found = mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
+            return wrote == 1 and not found
     except (StatementRefused, MissingPrivilege, ConnectionLost):
         return False
 

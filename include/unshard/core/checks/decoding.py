@@ -31,7 +31,7 @@ from ipaddress import ip_address
 from unshard.core.model import Column
 
 
-class Reason(StrEnum):
+class NotCompared(StrEnum):
     """Why something is not compared; the text continues a number."""
 
     OTHER_STRUCTURE = "events of tables that had another structure than now"
@@ -61,15 +61,15 @@ LAST_TIMESTAMP = b"2038-01-19 03:14:07.999999"
 _PARTIAL = re.compile(rb"0000-|\d{4}-00-|\d{4}-\d\d-00")
 
 
-def is_known(column: Column) -> bool:
+def is_decoded_type(column: Column) -> bool:
     """Whether mysql-replication knows the type of the column in the binlog."""
     return column.data_type not in OWN_TYPES and "compressed" not in column.column_type.lower()
 
 
-def compare(ours: bytes | None, theirs: object, column: Column) -> bool | Reason:
+def compare(ours: bytes | None, theirs: object, column: Column) -> bool | NotCompared:
     """Return whether both values are equal, or why they cannot be compared."""
     if theirs is ABSENT:
-        return Reason.ABSENT
+        return NotCompared.ABSENT
     if ours is None or theirs is None:
         return _with_null(ours, theirs, column)
     if column.data_type == "json":
@@ -82,11 +82,11 @@ def compare(ours: bytes | None, theirs: object, column: Column) -> bool | Reason
     return False
 
 
-def _with_null(ours: bytes | None, theirs: object, column: Column) -> bool | Reason:
+def _with_null(ours: bytes | None, theirs: object, column: Column) -> bool | NotCompared:
     if ours is None or theirs is not None:
         return ours is None and theirs is None
     if column.data_type in DATES and _PARTIAL.match(ours):
-        return Reason.ZERO_DATE
+        return NotCompared.ZERO_DATE
     return column.data_type == "json" and ours == b"null"
 
 
@@ -124,13 +124,13 @@ def _bit(ours: bytes, theirs: str, column: Column) -> bool:
     return int(theirs, 2).to_bytes(len(ours), "big") == ours
 
 
-def _moment(ours: bytes, theirs: datetime, column: Column) -> bool | Reason:
+def _moment(ours: bytes, theirs: datetime, column: Column) -> bool | NotCompared:
     if column.data_type == "timestamp" and _PARTIAL.match(ours):
         return theirs == datetime(1970, 1, 1)
     digits = _last_number(column)
     text = f"{theirs.isoformat(' ', 'microseconds')}"[: 20 + digits if digits else 19].encode()
     if text != ours and column.data_type == "timestamp" and ours > LAST_TIMESTAMP:
-        return Reason.LATE_TIMESTAMP
+        return NotCompared.LATE_TIMESTAMP
     return text == ours
 
 
@@ -138,17 +138,17 @@ def _day(ours: bytes, theirs: date, column: Column) -> bool:
     return theirs.isoformat().encode() == ours
 
 
-def _time(ours: bytes, theirs: timedelta, column: Column) -> bool | Reason:
+def _time(ours: bytes, theirs: timedelta, column: Column) -> bool | NotCompared:
     hours, minutes, seconds = ours.decode().lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
     micros = int(fraction.ljust(6, "0") or 0)
     value = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(whole), microseconds=micros)
     is_negative = ours.startswith(b"-")
     equal = theirs == (-value if is_negative else value)
-    return Reason.NEGATIVE_TIME if not equal and is_negative and micros else equal
+    return NotCompared.NEGATIVE_TIME if not equal and is_negative and micros else equal
 
 
-_BY_KIND: tuple[tuple[type, Callable[..., bool | Reason]], ...] = (
+_BY_KIND: tuple[tuple[type, Callable[..., bool | NotCompared]], ...] = (
     (bytes, _bytes),
     (int, _integer),
     (float, _float),
@@ -161,10 +161,10 @@ _BY_KIND: tuple[tuple[type, Callable[..., bool | Reason]], ...] = (
 """A datetime is a date, too, so it comes first."""
 
 
-def _json(ours: bytes, theirs: object) -> bool | Reason:
+def _json(ours: bytes, theirs: object) -> bool | NotCompared:
     if _same(json.loads(ours), theirs):
         return True
-    return Reason.JSON_TYPE if _has_own_types(theirs) or b'"base64:' in ours else False
+    return NotCompared.JSON_TYPE if _has_own_types(theirs) or b'"base64:' in ours else False
 
 
 def _same(ours: object, theirs: object) -> bool:

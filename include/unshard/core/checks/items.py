@@ -259,7 +259,7 @@ def _counts_up(schema: TableSchema) -> bool:
     return any("auto_increment" in column.extra and column.name.lower() in key for column in schema.columns)
 
 
-def without(items: Iterable[Item], unseen: Sequence[str]) -> list[Item]:
+def naming_unseen(items: Iterable[Item], unseen: Sequence[str]) -> list[Item]:
     """Return items; those that are OK for all seen shards of a target name the sources that were not seen."""
     left = f"; shards of {shortened(unseen)} are not known" if unseen else ""
 

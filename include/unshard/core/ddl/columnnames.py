@@ -191,7 +191,9 @@ def _columns(spec: TokenCursor) -> Iterator[int]:
         yield spec.position
 
 
-def named(shard: UnnamedShard, schemas: Mapping[str, TableSchema]) -> tuple[UnnamedShard, tuple[TableSchema, ...]]:
+def with_target_names(
+    shard: UnnamedShard, schemas: Mapping[str, TableSchema]
+) -> tuple[UnnamedShard, tuple[TableSchema, ...]]:
     """Return the shard with the target's names in its structures and later DDLs, and these structures.
 
     A later DDL that only gives a column the target's name is resolved: there is nothing to do for the group. An unknown

@@ -106,7 +106,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredEffect:
     """The statement concerns a shard, and unshard ignores it deliberately."""
 
     table: TableId
@@ -128,6 +128,6 @@ class SchemaStatement:
 
 
 ShardlessEffect = UnreadIgnored | SchemaStatement
-Effect = Coordinated | Undecided | Joins | Follows | Leaves | Truncates | Renamed | Moves | Together | Ignored
+Effect = Coordinated | Undecided | Joins | Follows | Leaves | Truncates | Renamed | Moves | Together | IgnoredEffect
 Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | ShardlessEffect]]
 """Returns the effects of a statement on routed tables; the mapping has the structures of the shards before it."""

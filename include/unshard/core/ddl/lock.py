@@ -613,14 +613,14 @@ def lock_stages(
     if decision.state is LockState.UNDECIDED:
         return (_operator(reason or "the effect of the DDL is unknown"),)
     if decision.state is LockState.CONFLICT:
-        waits.append(_operator(f"{named(decision.conflicts)} has another DDL"))
+        waits.append(_operator(f"{shard_names(decision.conflicts)} has another DDL"))
     if decision.state in (LockState.CONFLICT, LockState.WAITING) and (decision.missing or decision.absent):
-        missing = [f"{named(decision.missing)} to reach the DDL"] if decision.missing else []
+        missing = [f"{shard_names(decision.missing)} to reach the DDL"] if decision.missing else []
         absent = [f"source {source} to be loaded" for source in decision.absent]
         waits.append(Stage(LockStep.WAIT_FOR_SHARDS, f"wait for {' and for '.join((*missing, *absent))}", ""))
     if decision.draining and not decision.is_executable:
         why = f"; the target is suspended for source {', '.join(suspended)}" if suspended else ""
-        text = f"wait for the windows that apply the rows of {named(decision.draining)} from before the DDL{why}"
+        text = f"wait for the windows that apply the rows of {shard_names(decision.draining)} from before the DDL{why}"
         waits.append(Stage(LockStep.WAIT_FOR_ROWS, text, ""))
     return (*waits, *execution_stages(lock, statements, decision.owner))
 
@@ -634,6 +634,6 @@ def _resolve(reason: str = "") -> LockStage:
     return Stage(LockStep.RESOLVE, f"resolve the lock{why}; the next windows release the rows held after the DDL", "")
 
 
-def named(shards: Sequence[Shard]) -> str:
+def shard_names(shards: Sequence[Shard]) -> str:
     """Name shards, the first of many."""
     return listed(shards, NAMED) if shards else ""

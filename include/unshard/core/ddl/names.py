@@ -17,6 +17,7 @@ from unshard.core.ddl.parsed import Role
 from unshard.core.ddl.statement import TokenCursor, fingerprint
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import one_line
 from unshard.core.sql.quoting import qualified
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.sql.words import RESERVED, ROWS_VERBS, words_of
@@ -71,7 +72,7 @@ def mentions(statement: Statement) -> Mentions:
     return Mentions(plain, tuple(places), is_certain)
 
 
-def concerned(statement: Statement, tables: Collection[TableId]) -> frozenset[TableId]:
+def concerned_tables(statement: Statement, tables: Collection[TableId]) -> frozenset[TableId]:
     """Return the tables that an unreadable statement may concern: those that it names.
 
     If the text could not be split into tokens, also the tables whose name occurs anywhere in it. If the statement
@@ -142,7 +143,7 @@ def loose_fingerprint(text: str, sql_mode: int) -> str:
     try:
         return fingerprint(text, sql_mode)
     except DdlUnreadable:
-        return " ".join(text.split())
+        return one_line(text)
 
 
 def _is_name(token: Token) -> bool:

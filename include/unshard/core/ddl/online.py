@@ -39,7 +39,7 @@ CHANGELOG = ("id", "last_update", "hint", "value")
 """Columns of gh-ost's change log, the table `_t_ghc`."""
 
 
-class Role(StrEnum):
+class OnlineRole(StrEnum):
     """The purpose of a tool's table."""
 
     SHADOW = "shadow"
@@ -85,7 +85,7 @@ class OnlineTable:
 
     table: TableId
     real: TableId
-    role: Role
+    role: OnlineRole
     seen: str
     """The sign that confirmed it as a tool's table; empty while only its name and structure suggest that."""
     since: int = 0
@@ -139,7 +139,7 @@ class Online(Protocol):
 
 def shadow_of(online_tables: Iterable[OnlineTable], real: TableId) -> OnlineTable | None:
     """Return the confirmed shadow of a real table, which a tool is filling; None without a shadow."""
-    return next((g for g in online_tables if g.real == real and g.role is Role.SHADOW and g.seen), None)
+    return next((g for g in online_tables if g.real == real and g.role is OnlineRole.SHADOW and g.seen), None)
 
 
 def confirmed(online_tables: OnlineTables, seen: str, is_meant: Callable[[OnlineTable], bool]) -> OnlineTables:

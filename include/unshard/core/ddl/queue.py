@@ -222,7 +222,7 @@ def complete_sources(members: Iterable[ShardState], ready: Collection[Shard]) ->
     return tuple(sorted(source for source, is_incomplete in incomplete.items() if not is_incomplete))
 
 
-def chain(state: ShardState) -> tuple[str, ...]:
+def structure_chain(state: ShardState) -> tuple[str, ...]:
     """Return the structures from before the oldest pending DDL to after the newest."""
     if not state.queue:
         return (state.structure,)
@@ -255,7 +255,7 @@ def matching_shard(group: Sequence[ShardState], structure: str, source: str) -> 
     fit = (state for state in group if not any(entry.is_alone for entry in state.queue))
     ranked = sorted(fit, key=lambda s: (s.has_left, s.shard.source != source, -len(s.queue), s.shard))
     for state in ranked:
-        if (position := last_index(chain(state), structure)) is not None:
+        if (position := last_index(structure_chain(state), structure)) is not None:
             return state, position
     return None, 0
 
@@ -278,7 +278,7 @@ def admissions(members: Sequence[ShardState]) -> tuple[Admission, ...]:
     found = []
     for state in members:
         if _is_undecided_alone(state):
-            peers = [p for p in _peers(members, state) if last_index(chain(p), state.queue[0].after) == 0]
+            peers = [p for p in _peers(members, state) if last_index(structure_chain(p), state.queue[0].after) == 0]
             found += [
                 Admission(state.shard, state.queue[0].seq, peer.shard, state.shard_uid, peer.shard_uid)
                 for peer in peers[:1]
@@ -289,7 +289,7 @@ def admissions(members: Sequence[ShardState]) -> tuple[Admission, ...]:
 def is_expected(members: Sequence[ShardState], state: ShardState) -> bool:
     """Whether another shard will have the structure that this one was created with, once its DDLs are resolved."""
     return _is_undecided_alone(state) and any(
-        last_index(chain(peer), state.queue[0].after) for peer in _peers(members, state)
+        last_index(structure_chain(peer), state.queue[0].after) for peer in _peers(members, state)
     )
 
 

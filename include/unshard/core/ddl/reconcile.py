@@ -30,7 +30,7 @@ unknown structures again, they are determined again.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, chain
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, structure_chain
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits
@@ -131,7 +131,7 @@ def adopted(group: Iterable[ShardState], shard: Shard) -> str:
     """Return the structure of a shard that an operator declares equal to its group; empty if there are no others."""
     others = (state for state in group if state.shard != shard and not state.has_left)
     ordered = sorted(others, key=lambda state: (state.shard.source != shard.source, state.shard))
-    return next((chain(state)[0] for state in ordered if chain(state)[0]), "")
+    return next((structure_chain(state)[0] for state in ordered if structure_chain(state)[0]), "")
 
 
 def structures_of(findings: Sequence[Finding], records: Sequence[Record]) -> dict[int, str]:

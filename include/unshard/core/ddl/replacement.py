@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statement import fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
 from unshard.core.model import TableId
+from unshard.core.shown import one_line
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import NewShardUndescribed, ReplacementRefused
@@ -42,20 +43,20 @@ def replacing(
     routed: list[str] = []
     for text in texts:
         try:
-            for one in split(text, mode):
-                ddl = read(one, mode, target.schema)
+            for one in split_statements(text, mode):
+                ddl = read_ddl(one, mode, target.schema)
                 _check(lock, ddl, kinds, names)
                 if not (is_described or routed or ddl.kind is DdlKind.CREATE_TABLE):
                     raise NewShardUndescribed(lock, str(entry.shard), ddl.text)
                 routed.append(_if_not_exists(retarget(replace(ddl, dropped_keys=()), names), ddl))
         except DdlUnreadable as error:
-            raise ReplacementRefused(lock, " ".join(text.split()), error.message) from error
+            raise ReplacementRefused(lock, one_line(text), error.message) from error
     if not routed:
         raise ReplacementRefused(lock, "", "there is no statement")
     return tuple(routed), " ; ".join(fingerprint(text, mode) for text in routed)
 
 
-def split(text: str, sql_mode: int) -> Iterator[str]:
+def split_statements(text: str, sql_mode: int) -> Iterator[str]:
     """Yield the statements of a text, which are separated by semicolons."""
     plain, tokens = tokenize(text, sql_mode, MARIADB)
     begin = 0

@@ -32,7 +32,7 @@ from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, closing, ed
 from unshard.core.sql.words import words_of
 
 
-def named(text: str, sql_mode: int, default: SchemaDefault) -> str:
+def naming_default(text: str, sql_mode: int, default: SchemaDefault) -> str:
     """Return a CREATE or ALTER TABLE that names the schema's default wherever it would use it."""
     plain, tokens = tokenize(text, sql_mode, MARIADB)
     words = [token.word for token in tokens]
@@ -44,12 +44,12 @@ def named(text: str, sql_mode: int, default: SchemaDefault) -> str:
 
 def with_default(routed: str, statement: Statement) -> str:
     """Return the routed statement, which names the default of the source's schema wherever it would use it."""
-    return named(routed, statement.sql_mode, statement.default) if statement.default else routed
+    return naming_default(routed, statement.sql_mode, statement.default) if statement.default else routed
 
 
 def relies_on_schema(text: str, sql_mode: int) -> bool:
     """Whether the meaning of a CREATE or ALTER TABLE depends on its schema's default."""
-    return named(text, sql_mode, SchemaDefault("x", "x_y")) != tokenize(text, sql_mode, MARIADB)[0]
+    return naming_default(text, sql_mode, SchemaDefault("x", "x_y")) != tokenize(text, sql_mode, MARIADB)[0]
 
 
 def altered(before: SchemaDefault | None, text: str, sql_mode: int, server: SchemaDefault) -> SchemaDefault | None:

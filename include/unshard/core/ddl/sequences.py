@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable
 from unshard.core.ddl.effects import Effect, Joins, Undecided
 from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.renaming import net_renames
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.words import BECOMES
@@ -33,7 +33,7 @@ def followed(known: Sequences, statement: Statement, shards: Container[TableId])
     if not known and not MADE.search(statement.text):
         return known
     try:
-        ddl = read(statement.text, statement.sql_mode, statement.schema)
+        ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
     except DdlUnreadable:
         return known
     return _after(known, ddl, shards)

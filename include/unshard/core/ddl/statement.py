@@ -62,7 +62,7 @@ MOST_KINDS = 20
 PLAIN_NAME = re.compile(r"[0-9A-Za-z$_\u0080-\uffff]*[A-Za-z$_\u0080-\uffff][0-9A-Za-z$_\u0080-\uffff]*")
 
 
-def read(text: str, sql_mode: int, default_schema: str, dialect: Dialect = MARIADB) -> Ddl:
+def read_ddl(text: str, sql_mode: int, default_schema: str, dialect: Dialect = MARIADB) -> Ddl:
     """Parse one statement as the server that ran it did; raises DdlUnreadable."""
     try:
         plain, tokens = tokenize(text, sql_mode, dialect)

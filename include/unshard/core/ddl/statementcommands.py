@@ -22,7 +22,7 @@ from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
     Follows,
-    Ignored,
+    IgnoredEffect,
     Joins,
     Leaves,
     Moves,
@@ -36,6 +36,7 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import contains, last_of_domains
 from unshard.core.relay.segment import Segment
+from unshard.core.shown import one_line
 from unshard.errors.locks import CommandAtNoStatement, CommandUnfit, HistoryUnknown, ReplacementRefused
 
 
@@ -67,7 +68,7 @@ class StatementPlace:
 
     def is_before(self, location: Location, history: str) -> bool:
         """Whether the statement precedes a location; `history` are the transactions before the location."""
-        return self.at < location if self.at is not None else has(history, self.gtid)
+        return self.at < location if self.at is not None else has_transaction(history, self.gtid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class StatementCommand:
         return f"command {self.number} ({self.kind} {self.place})"
 
 
-def has(history: str, gtid: str) -> bool:
+def has_transaction(history: str, gtid: str) -> bool:
     """Whether a transaction is in a history; False if that is unknown."""
     if not history or (":" in gtid) != (":" in history):
         return False
@@ -96,7 +97,7 @@ def has(history: str, gtid: str) -> bool:
 
 def is_between(gtid: str, before: str, after: str) -> bool:
     """Whether a transaction is in the history `after` and not in `before`."""
-    return bool(before) and has(after, gtid) and not has(before, gtid)
+    return bool(before) and has_transaction(after, gtid) and not has_transaction(before, gtid)
 
 
 def _sequence(gtid: str) -> int:
@@ -109,7 +110,9 @@ def command_for(commands: Iterable[StatementCommand], segment: Segment, history:
     Raises HistoryUnknown if it is unknown whether the statement of a GTID precedes the segment.
     """
     for command in commands:
-        if command.place.gtid and (not segment.gtid or (not history and has(segment.gtid, command.place.gtid))):
+        if command.place.gtid and (
+            not segment.gtid or (not history and has_transaction(segment.gtid, command.place.gtid))
+        ):
             raise HistoryUnknown(str(command.place), command.number, str(segment.begins))
     found = next((command for command in commands if command.place.is_in(segment, history)), None)
     if found is not None and segment.statement is None:
@@ -125,7 +128,7 @@ def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
         case Coordinated() | Undecided():
             pass  # core.window.shardchanges queues it as resolved, so that its effect is found as for `unshard skip`
         case Truncates():
-            found = Ignored(effect.table)
+            found = IgnoredEffect(effect.table)
         case Joins():
             found = replace(effect, makes_target=False)
         case Leaves():
@@ -146,11 +149,11 @@ def under(
     changes = (each for each in effects if isinstance(each, Coordinated | Undecided))
     if command is not None and all(isinstance(each, Undecided) and each.is_new for each in changes):
         why = "it changes no shard's structure"
-        raise CommandUnfit(command.number, str(command.place), " ".join(text.split()), why)
+        raise CommandUnfit(command.number, str(command.place), one_line(text), why)
     return effects
 
 
-def counted(command: StatementCommand, entry: QueueEntry, shards: Collection[TableId]) -> QueueEntry:
+def replaced_entry(command: StatementCommand, entry: QueueEntry, shards: Collection[TableId]) -> QueueEntry:
     """Return the entry with the statements of a command in its place; raises CommandUnfit if they cannot replace it."""
     from unshard.core.ddl.replacement import replacing  # brings the grammar, which few commands need
 

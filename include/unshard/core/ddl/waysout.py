@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-from unshard.core.ddl.columnnames import columns_named, named
+from unshard.core.ddl.columnnames import columns_named, with_target_names
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued
 from unshard.core.ddl.queue import (
@@ -53,7 +53,7 @@ MOST_STEPS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class LockConflict:
     """A lock in conflict, with the structures of its group."""
 
     members: Sequence[ShardState]
@@ -92,12 +92,12 @@ def _structures(state: ShardState) -> Iterator[str]:
         yield state.structure
 
 
-def names_of(schema: TableSchema) -> Names:
+def lower_names(schema: TableSchema) -> Names:
     """Return the names of the columns in lower case."""
     return frozenset(name.lower() for name in schema.names)
 
 
-def is_same_change(conflict: Conflict, state: ShardState) -> bool:
+def is_same_change(conflict: LockConflict, state: ShardState) -> bool:
     """Whether `unlock` counts the DDL of a shard in conflict as the lock's DDL.
 
     Both must lead to the same columns, or the statements that an operator gave for the lock must lead to all columns
@@ -109,11 +109,11 @@ def is_same_change(conflict: Conflict, state: ShardState) -> bool:
     found = _names_after_lock(conflict)
     if own.reason or before is None or after is None or found is None or is_queued(state, lock.fingerprint):
         return False
-    gained = names_of(after) - names_of(before)
+    gained = lower_names(after) - lower_names(before)
     if _statements(lock):
         return bool(gained) and gained <= found
     theirs = conflict.schema(lock.entry.after)
-    if names_of(after) != found or theirs is None:
+    if lower_names(after) != found or theirs is None:
         return False
     return bool(gained) or not narrower(theirs, after)
 
@@ -123,13 +123,13 @@ def _statements(lock: DdlLock) -> tuple[str, ...]:
     return (lock.replacement if lock.verdict is OperatorDecision.REPLACE else ()) or lock.entry.replacement
 
 
-def _names_after_lock(conflict: Conflict) -> Names | None:
+def _names_after_lock(conflict: LockConflict) -> Names | None:
     """Return the columns that a shard with the lock's DDL has, or has once it has run the statements instead."""
     entry, statements = conflict.lock.entry, _statements(conflict.lock)
     before, after = conflict.schema(entry.before), conflict.schema(entry.after)
     if not statements:
-        return None if after is None else names_of(after)
-    return None if before is None else _after(names_of(before), statements, entry.statement.sql_mode)
+        return None if after is None else lower_names(after)
+    return None if before is None else _after(lower_names(before), statements, entry.statement.sql_mode)
 
 
 def _after(names: Names, statements: Sequence[str], sql_mode: int) -> Names:
@@ -140,7 +140,7 @@ def _after(names: Names, statements: Sequence[str], sql_mode: int) -> Names:
     return names
 
 
-def extension(conflict: Conflict) -> tuple[str, ...]:
+def extension(conflict: LockConflict) -> tuple[str, ...]:
     """Return the statements that also add the columns of the shards in conflict to the target; empty if none."""
     found = _names_after_lock(conflict)
     if found is None:
@@ -151,7 +151,7 @@ def extension(conflict: Conflict) -> tuple[str, ...]:
         if before is None or after is None:
             return ()
         for column in after.written:
-            if column.name.lower() not in found | names_of(before):
+            if column.name.lower() not in found | lower_names(before):
                 missing.setdefault(column.name.lower(), column)
     first = _statements(conflict.lock) or (conflict.lock.entry.routed,)
     return (*first, _adding(conflict.lock.target, missing.values())) if missing else ()
@@ -175,7 +175,7 @@ class WaysOut:
     """The other usual ways, each with the reason why it fails."""
 
 
-def ways_out(conflict: Conflict) -> WaysOut:
+def ways_out(conflict: LockConflict) -> WaysOut:
     """Return the ways out of a conflict that lead the rows of all shards into the target."""
     group = _group(conflict)
     if group is None:
@@ -208,7 +208,7 @@ def _skipped(group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
     return () if _failure(lambda: group.without(lock)) else (Way.SKIPPED,)
 
 
-def _extended(conflict: Conflict, group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
+def _extended(conflict: LockConflict, group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
     statements, before = extension(conflict), conflict.schema(conflict.lock.entry.before)
     if not statements or before is None:
         return ()
@@ -314,13 +314,13 @@ def _told(names: Names) -> str:
     return f"column{'s' * (len(names) > 1)} {', '.join(sorted(names))}"
 
 
-def _group(conflict: Conflict) -> _SimulatedGroup | None:
+def _group(conflict: LockConflict) -> _SimulatedGroup | None:
     unknown = any(conflict.schema(digest) is None for state in conflict.members for digest in _structures(state))
     if unknown or conflict.schema(conflict.lock.entry.after) is None:
         return None
     first = {state.shard: _first(state, conflict) for state in conflict.members}
     present = conflict.schema(conflict.present)
-    target = names_of(present) if present else frozenset[str]().union(*first.values())
+    target = lower_names(present) if present else frozenset[str]().union(*first.values())
     alike: dict[object, ShardState] = {}  # of thousands of shards, most have the same structures and DDLs
     for state in conflict.members:
         alike.setdefault(_key(state, conflict), state)
@@ -338,13 +338,13 @@ def _group(conflict: Conflict) -> _SimulatedGroup | None:
     return _SimulatedGroup(target, tuple(members))
 
 
-def _key(state: ShardState, conflict: Conflict) -> object:
+def _key(state: ShardState, conflict: LockConflict) -> object:
     """Return a value that is equal for shards with which a simulation does the same."""
     queue = [(e.fingerprint, e.before, e.after, any(file.seq == e.seq for file in state.held)) for e in state.queue]
     return tuple(queue), state.structure, _skips(state, conflict), bool(releasable(state))
 
 
-def _skips(state: ShardState, conflict: Conflict) -> Names:
+def _skips(state: ShardState, conflict: LockConflict) -> Names:
     return frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ()))
 
 
@@ -356,12 +356,12 @@ def _gone(names: Names, skips: Sequence[PendingSkip]) -> Names:
     return frozenset(name for name in names if moved.get(name) != name)
 
 
-def _first(state: ShardState, conflict: Conflict) -> Names:
-    return names_of(conflict.schemas[state.queue[0].before if state.queue else state.structure])
+def _first(state: ShardState, conflict: LockConflict) -> Names:
+    return lower_names(conflict.schemas[state.queue[0].before if state.queue else state.structure])
 
 
-def _step(entry: QueueEntry, conflict: Conflict, held: Sequence[HeldFile], is_last: bool = True) -> _Step:
-    before, after = names_of(conflict.schemas[entry.before]), names_of(conflict.schemas[entry.after])
+def _step(entry: QueueEntry, conflict: LockConflict, held: Sequence[HeldFile], is_last: bool = True) -> _Step:
+    before, after = lower_names(conflict.schemas[entry.before]), lower_names(conflict.schemas[entry.after])
     is_written = is_last or any(file.seq == entry.seq for file in held)
     order = entry.statement.timestamp, entry.shard, entry.seq
     changed = _changed(before, before - after, (entry.routed,), entry.statement.sql_mode)
@@ -379,7 +379,7 @@ def _changed(before: Names, removed: Names, statements: Iterable[str], sql_mode:
 
 
 def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_mode: int) -> _Step:
-    old = names_of(before)
+    old = lower_names(before)
     new = _after(old, statements, sql_mode)
     changed = _changed(old, old - new, statements, sql_mode)
     return replace(step, added=new - old, removed=old - new, changed=changed)
@@ -439,13 +439,13 @@ def _swapped(step: _Step, swapped: Callable[[Names], Names]) -> _Step:
     )
 
 
-def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
+def _as_lock(state: ShardState, conflict: LockConflict) -> tuple[_Step, ...]:
     """Return the steps of a shard if its first DDL counts as the lock's DDL."""
     if state.shard not in conflict.conflicts or not state.queue:
         return ()
     head = counted(state.queue[0], conflict.lock)
     shard = UnnamedShard(state.shard, (head, *state.queue[1:]), (), "", state.shard_uid)
-    found, schemas = named(shard, conflict.schemas)
+    found, schemas = with_target_names(shard, conflict.schemas)
     known = replace(conflict, schemas={**conflict.schemas, **{schema.digest: schema for schema in schemas}})
     steps: list[_Step] = []
     for entry in found.entries:

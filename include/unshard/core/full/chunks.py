@@ -94,13 +94,14 @@ def next_bound(table: TableId, schema: TableSchema, lower: Key | None, rows: int
     """Return the query for the key of the last row of a chunk of `rows` rows that begins after `lower`."""
     columns = walked_columns(schema)
     names = ", ".join(identifier(column.name) for column in columns)
+    index = identifier(key_index(schema))
     return (
-        f"SELECT {names} FROM {qualified(table.schema, table.name)} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
+        f"SELECT {names} FROM {qualified(table.schema, table.name)} FORCE INDEX ({index})"  # noqa: S608
         f" WHERE {condition(columns, KeyRange(lower))} ORDER BY {names} LIMIT 1 OFFSET {rows - 1}"
     )
 
 
-def ranges(bounds: Iterable[Key]) -> tuple[KeyRange, ...]:
+def ranges_between(bounds: Iterable[Key]) -> tuple[KeyRange, ...]:
     """Return the chunks between the bounds, without gaps; the first and the last one are open-ended."""
     ends = [None, *bounds, None]
     return tuple(map(KeyRange, ends, ends[1:]))

@@ -40,7 +40,7 @@ def add_statement(table: TableId, indexes: tuple[LateIndex, ...]) -> str:
     return _alter(table, [f"ADD {index.definition}" for index in indexes])
 
 
-def missing(schema: TableSchema, indexes: tuple[LateIndex, ...]) -> tuple[LateIndex, ...]:
+def missing_indexes(schema: TableSchema, indexes: tuple[LateIndex, ...]) -> tuple[LateIndex, ...]:
     """Return the indexes that the table does not have."""
     present = {index.name.lower() for index in schema.indexes}
     return tuple(index for index in indexes if index.name.lower() not in present)

@@ -53,14 +53,14 @@ from unshard.core.join.difference import (
     Target,
     described,
     difference,
-    target_of,
+    target_with_ids,
 )
 from unshard.core.join.group import (
+    ColumnToReload,
     Group,
     Member,
-    Reload,
     ReloadReason,
-    conversion,
+    conversion_text,
     conversions,
     converted,
     joined_by,
@@ -71,7 +71,7 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted
-from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions, table_of
+from unshard.core.join.jointables import Definition, Key, Table, buildable, join_definitions, table_with_ids
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.sql.charsets import common_charset
 from unshard.core.sql.mode import STRICT
@@ -153,7 +153,7 @@ class ShardProgress:
     """Whether rows from before that DDL are held, deferred or in an open window."""
 
 
-def decide(group: Group, target: Target, shard: Shard, change: Change, mapped: Collection[str] = ()) -> Decided:
+def decide_change(group: Group, target: Target, shard: Shard, change: Change, mapped: Collection[str] = ()) -> Decided:
     """Return the decision; `mapped` are the columns of column mappings, in lower case."""
     member = group.members[shard]
     try:
@@ -181,10 +181,10 @@ def decide_group(group: Group, after: Group, target: Target) -> Decided:
     return Decided(Decision.EXPAND if is_needed else Decision.NOTHING, after, found.expanding, found.first, after=after)
 
 
-def executed(group: Group, steps: Iterable[Step]) -> Group:
+def group_after(group: Group, steps: Iterable[Step]) -> Group:
     """Return the group after the target has executed steps: it forgets dropped columns and conversions made by all."""
     steps = tuple(steps)
-    changed = {step.id: conversion(step.after) for step in steps if isinstance(step, ChangeColumn)}
+    changed = {step.id: conversion_text(step.after) for step in steps if isinstance(step, ChangeColumn)}
     dropped = [step.id for step in steps if isinstance(step, DropColumn) and not group.holders(step.id)]
     return without(converted(group, changed), dropped)
 
@@ -225,7 +225,7 @@ def _is_early(group: Group, step: Step) -> bool:
     """Whether values of the step's columns must be read again before it; a conversion needs no reload for itself."""
     members = group.members.values()
     if isinstance(step, ChangeColumn):
-        return any(unmade_reloads(member, step.id, conversion(step.after)) for member in members)
+        return any(unmade_reloads(member, step.id, conversion_text(step.after)) for member in members)
     if not isinstance(step, AddCheck):
         return False
     columns = frozenset(word for word in step.expression if isinstance(word, int))
@@ -306,7 +306,7 @@ def _concerned(
     group: Group, target: Target, shard: Shard, queues: Queues, mapped: Collection[str]
 ) -> tuple[Shard, ...]:
     """Return a shard and those that its first DDL is in conflict with, if they have DDLs in their queues, too."""
-    conflicts = decide(group, target, shard, queues[shard][0], mapped).conflicts
+    conflicts = decide_change(group, target, shard, queues[shard][0], mapped).conflicts
     others = {other for each in conflicts for _, shards in each.sides for other in shards} | {shard}
     return tuple(other for other in sorted(others) if other in queues)
 
@@ -320,7 +320,7 @@ def _together(group: Group, target: Target, parts: Queues, mapped: Collection[st
     after = group
     for shard, part in parts.items():
         whole = Change(tuple(ran for change in part for ran in change.statements), part[-1].after)
-        decided = decide(after, target, shard, whole, mapped)
+        decided = decide_change(after, target, shard, whole, mapped)
         is_clash = any(each.dimension == "new name" for each in decided.conflicts)
         if decided.decision is Decision.BARRIER or is_clash or decided.after is None:
             return None
@@ -345,13 +345,13 @@ def _with_rows_between(
         later = tuple(ran for each in part[number:] for ran in each.statements)
         moves = names_after((name.lower() for name in change.after.names), later)
         ids = {name: last.ids[new] for name, new in moves.items() if new in last.ids}
-        own = table_of(change.after, ids).columns
+        own = table_with_ids(change.after, ids).columns
         unfit = {id for id, definition in own.items() if not _is_held(definition, columns[id])}
         between.append(Member(change.after, {name: id for name, id in ids.items() if id not in unfit}))
         chain.append(Member(change.after, ids))
         lost |= unfit
     is_strict = all(ran.sql_mode & STRICT for change in part for ran in change.statements)
-    reloads = {Reload(id, ReloadReason.CONVERTED) for id in lost}
+    reloads = {ColumnToReload(id, ReloadReason.CONVERTED) for id in lost}
     for change, one, other in zip(part, chain, (*chain[1:], last), strict=True):
         reloads |= {*conversions(one, other, is_strict, change.statements)} if between else set()
     return tuple(between), replace(last, reloads=last.reloads | reloads)
@@ -480,7 +480,7 @@ def begun_names(group: Group, present: TableSchema) -> Mapping[int, str]:
 
 def unjoined_columns(target: TableId, group: Group, present: TableSchema) -> Iterator[ColumnTypesDiffer]:
     """Yield the columns of a target that have no join with those of its shards; the shards must have one."""
-    there = target_of(present, begun_names(group, present)).table.columns
+    there = target_with_ids(present, begun_names(group, present)).table.columns
     for id, definition in there.items():
         asked = wanted(group).table.columns[id]
         if definition is None or asked is None:

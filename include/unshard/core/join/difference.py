@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.steps import BETWEEN
-from unshard.core.join.tables import (
+from unshard.core.join.jointables import (
     MOMENT,
     NEEDS_VALUES,
     NULL,
@@ -41,7 +41,7 @@ from unshard.core.join.tables import (
     join_definitions,
     limited,
     shown_expression,
-    table_of,
+    table_with_ids,
 )
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
@@ -70,10 +70,10 @@ class Target:
     """The features that its server leaves out (`tables.FEATURES`), so that nobody asks for them."""
 
 
-def target_of(structure: TableSchema, names: Mapping[int, str], lacks: frozenset[str] = frozenset()) -> Target:
+def target_with_ids(structure: TableSchema, names: Mapping[int, str], lacks: frozenset[str] = frozenset()) -> Target:
     """Return a target as its server shows it; `names` are in lower case, columns without an id belong to the target."""
     ids = {name: id for id, name in names.items()}
-    table = table_of(structure, ids)
+    table = table_with_ids(structure, ids)
     return Target(table, {id: name for id, name in names.items() if id in table.columns}, lacks)
 
 
@@ -501,7 +501,7 @@ def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[
 
 def leads_to(own: TableSchema, expected: Target) -> bool:
     """Whether a shard's own statement leads to the structure that the target should have."""
-    found = target_of(own, expected.names)
+    found = target_with_ids(own, expected.names)
     return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
 
 

@@ -44,7 +44,7 @@ from functools import cached_property
 
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.sessioneffects import added_columns, converted_in
-from unshard.core.join.tables import (
+from unshard.core.join.jointables import (
     NULL,
     Definition,
     Table,
@@ -52,7 +52,7 @@ from unshard.core.join.tables import (
     floored,
     join_all,
     join_definitions,
-    table_of,
+    table_with_ids,
 )
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.missingcolumns import filled_value, implicit_value
@@ -88,7 +88,7 @@ class ReloadReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Reload:
+class ColumnToReload:
     """A column of one shard that must be read again."""
 
     column: int
@@ -123,7 +123,7 @@ class Member:
     """The id of each column, by its name in lower case. A column without an id stays out of the target."""
     dropped: frozenset[int] = frozenset()
     """Ids that the shard has dropped: the values of its old rows in these columns are unknown."""
-    reloads: frozenset[Reload] = frozenset()
+    reloads: frozenset[ColumnToReload] = frozenset()
 
     @cached_property
     def names(self) -> Mapping[int, str]:
@@ -131,7 +131,7 @@ class Member:
 
     @cached_property
     def table(self) -> Table:
-        return table_of(self.structure, self.ids)
+        return table_with_ids(self.structure, self.ids)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class NameConflict:
     shards: tuple[Shard, ...]
 
 
-def begin(structures: Mapping[Shard, TableSchema]) -> Group:
+def begin_group(structures: Mapping[Shard, TableSchema]) -> Group:
     """Return the group of a task that starts: columns of one name are one column."""
     group = Group({}, {})
     for shard, structure in sorted(structures.items()):
@@ -254,7 +254,7 @@ def fitted_again(group: Group, shard: Shard) -> Group:
         found = _found(state, column, member.structure)
         if found is not None:
             state.ids[name] = found
-            state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.ADDED_AGAIN)}
+            state.reloads |= set() if column.is_generated else {ColumnToReload(found, ReloadReason.ADDED_AGAIN)}
     after = replace(member, ids=state.ids, dropped=member.dropped.difference(state.ids.values()))
     return with_member(group, shard, replace(after, reloads=frozenset(state.reloads)))
 
@@ -314,7 +314,7 @@ def reloaded(group: Group, shard: Shard, columns: Iterable[int]) -> Group:
     return replace(group, members={**group.members, shard: replace(member, reloads=left)})
 
 
-def conversion(definition: Definition) -> str:
+def conversion_text(definition: Definition) -> str:
     """Return a text that is equal for definitions to which values are converted alike."""
     return f"{definition.type}{'' if definition.nullable else ' NOT NULL'}"
 
@@ -328,7 +328,7 @@ def converted(group: Group, made: Mapping[int, str]) -> Group:
     return replace(group, members=members)
 
 
-def unmade_reloads(member: Member, id: int, made: str) -> frozenset[Reload]:
+def unmade_reloads(member: Member, id: int, made: str) -> frozenset[ColumnToReload]:
     """Return the reloads of a column that are left if the target makes this conversion."""
     own = frozenset(reload for reload in member.reloads if reload.column == id)
     conversions_of = {reload.to for reload in own if reload.reason is ReloadReason.CONVERTED}
@@ -382,7 +382,7 @@ class _Added:
     others: Group
     ids: dict[str, int]
     columns: dict[int, ColumnHistory]
-    reloads: set[Reload]
+    reloads: set[ColumnToReload]
     last: int
 
 
@@ -392,13 +392,13 @@ def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int
     if found is None:
         state.last = found = state.last + 1
         state.columns[found] = ColumnHistory((name,), NULL if fill is None else fill, is_filled_by_server=fill is None)
-        state.reloads |= {Reload(found, ReloadReason.FILL)} if fill is None else set()
+        state.reloads |= {ColumnToReload(found, ReloadReason.FILL)} if fill is None else set()
     elif column.is_generated:
         pass
     elif found in stale:
-        state.reloads.add(Reload(found, ReloadReason.ADDED_AGAIN))
+        state.reloads.add(ColumnToReload(found, ReloadReason.ADDED_AGAIN))
     elif state.columns[found].is_filled_by_server or not is_same_fill(fill, state.columns[found].fill):
-        state.reloads.add(Reload(found, ReloadReason.FILL))
+        state.reloads.add(ColumnToReload(found, ReloadReason.FILL))
     state.ids[name] = found
 
 
@@ -415,7 +415,7 @@ def _same_names(state: _Added, after: TableSchema) -> frozenset[int]:
         if any({own, found} <= {*other.ids.values()} for other in others):
             continue
         state.ids[name] = found
-        state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.SAME_NAME)}
+        state.reloads |= set() if column.is_generated else {ColumnToReload(found, ReloadReason.SAME_NAME)}
         gone.add(own)
     return frozenset(gone)
 
@@ -442,7 +442,7 @@ def _with_ids(member: Member, asked: Mapping[str, int]) -> Member:
     if not changed or changed & keys or len({*ids.values()}) < len(ids):
         return member
     written = {column.name.lower() for column in member.structure.written}
-    reloads = frozenset(Reload(ids[name], ReloadReason.SAME_NAME) for name in changed & written)
+    reloads = frozenset(ColumnToReload(ids[name], ReloadReason.SAME_NAME) for name in changed & written)
     dropped = (member.dropped | {*member.ids.values()}).difference(ids.values())
     after = replace(member, ids=ids, dropped=dropped)
     return replace(after, reloads=reloads.union(_lasting(after)))
@@ -496,15 +496,17 @@ def _added_names(ran: Sequence[ExecutedDdl]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _lasting(member: Member) -> tuple[Reload, ...]:
+def _lasting(member: Member) -> tuple[ColumnToReload, ...]:
     return tuple(reload for reload in member.reloads if reload.column in member.ids.values())
 
 
-def conversions(before: Member, after: Member, is_strict: bool, ran: Sequence[ExecutedDdl] = ()) -> tuple[Reload, ...]:
+def conversions(
+    before: Member, after: Member, is_strict: bool, ran: Sequence[ExecutedDdl] = ()
+) -> tuple[ColumnToReload, ...]:
     """Return the reloads of columns whose stored values the shard's DDL may have changed."""
     old, new = before.table.columns, after.table.columns
     return tuple(
-        Reload(id, ReloadReason.CONVERTED, conversion(definition) + _in_session(before, after, id, ran))
+        ColumnToReload(id, ReloadReason.CONVERTED, conversion_text(definition) + _in_session(before, after, id, ran))
         for id, definition in new.items()
         if id in old and definition is not None and _may_convert(old[id], definition, is_strict)
     )

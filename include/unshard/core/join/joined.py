@@ -100,7 +100,7 @@ class Completion:
     resolved: tuple[tuple[Shard, int], ...] = ()
 
 
-def steps_of(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, ...]:
+def steps_of_shards(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, ...]:
     """Return the states of shards to store: also of those that have changed without a DDL of their own."""
     named, before = {step.shard for step in completion.steps}, joined.group.members
     others = (

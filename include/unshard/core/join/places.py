@@ -20,8 +20,8 @@ A changed row is written as a whole. Rows that do not change keep the values of 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unshard.core.join.difference import Target, target_of
-from unshard.core.join.tables import NULL
+from unshard.core.join.difference import Target, target_with_ids
+from unshard.core.join.jointables import NULL
 from unshard.core.model import Shard, TableSchema, text_of
 
 
@@ -86,7 +86,7 @@ class JoinedRows:
         if not is_known and (unknown := [name for name in names if name not in rows.ids]):
             raise KeyError(*unknown)
         ids = {name: rows.ids[name] for name in names if name in rows.ids}
-        return places_of(ids, self.fills, target_of(target, self.names))
+        return places_of(ids, self.fills, target_with_ids(target, self.names))
 
 
 def places_of(ids: Mapping[str, int], fills: Mapping[int, str], target: Target) -> tuple[Place, ...]:

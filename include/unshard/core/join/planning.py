@@ -32,7 +32,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.ddl.lock import DdlLock, named
+from unshard.core.ddl.lock import DdlLock, shard_names
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.sessioneffects import fixed
 from unshard.core.join.changekind import ChangeKind
@@ -44,12 +44,12 @@ from unshard.core.join.decision import (
     ShardProgress,
     conflicts_of,
     contracting,
-    decide,
     decide_back,
+    decide_change,
     decide_group,
     decide_new,
     decide_waiting,
-    executed,
+    group_after,
     hindering,
     steps_to_join,
     wanted,
@@ -64,12 +64,12 @@ from unshard.core.join.difference import (
     is_equal,
     leads_to,
     moves_as,
-    target_of,
+    target_with_ids,
 )
 from unshard.core.join.group import (
     Group,
     Member,
-    conversion,
+    conversion_text,
     converted,
     fitted_again,
     followed_by,
@@ -83,7 +83,7 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
-from unshard.core.join.tables import Table, limited
+from unshard.core.join.jointables import Table, limited
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.shown import one_line
 from unshard.core.stages import Stage
@@ -153,7 +153,7 @@ JoinStage = Stage[JoinStep, Following | TargetChange | QueueEntry | ColumnsOfSha
 def follow_shards(target: TableId, values: Following, reason: str, gone: Sequence[Shard] = ()) -> JoinStage:
     """Return the stage that stores the group; `gone` are the shards that have left it."""
     shards = (*(step.shard for step in values.shard_steps), *gone)
-    after = f" after {named(shards)}" if shards else ""
+    after = f" after {shard_names(shards)}" if shards else ""
     what = f"leave columns to {target}" if values.released else f"store the group of {target}{after}"
     return Stage(JoinStep.FOLLOW_SHARDS, f"{what}: {reason}", values)
 
@@ -165,14 +165,14 @@ def change_target(target: TableId, values: TargetChange) -> JoinStage:
         return Stage(JoinStep.CONTRACT, f"contract {target}, because no shard needs it any more: {steps}", values)
     what = f"expand {target}: {steps}" if steps else f"change nothing in {target}"
     shards = tuple(sorted({shard for shard, _ in values.resolved}))
-    text = f"{what}, then accept `{one_line(values.cause)}`{f' of {named(shards)}' if shards else ''}"
+    text = f"{what}, then accept `{one_line(values.cause)}`{f' of {shard_names(shards)}' if shards else ''}"
     return Stage(JoinStep.EXPAND, text, values)
 
 
 def wait_for_rows(target: TableId, shards: Sequence[Shard], steps: Sequence[Step]) -> JoinStage:
     """Return the stage that waits for older rows of shards before the target contracts."""
     then = "; ".join(map(str, steps))
-    text = f"wait for the windows that apply older rows of {named(shards)}, then contract {target}: {then}"
+    text = f"wait for the windows that apply older rows of {shard_names(shards)}, then contract {target}: {then}"
     return Stage(JoinStep.WAIT_FOR_ROWS, text, None)
 
 
@@ -208,7 +208,7 @@ class JoinScene:
     have values that the narrower type cannot hold."""
     is_delayed: bool = False
     lacks: frozenset[str] = frozenset()
-    """The features of tables that the target's server leaves out (core.join.tables.FEATURES)."""
+    """The features of tables that the target's server leaves out (core.join.jointables.FEATURES)."""
     rejected: Mapping[Shard | None, str] = field(default_factory=dict)
     """Shards for which the target has rejected an expansion in this run, with its message; None: one for no shard."""
     time_zone: str = "+00:00"
@@ -226,7 +226,7 @@ class JoinScene:
 
     @property
     def target(self) -> Target:
-        return target_of(self.present, self.joined.names, self.lacks)
+        return target_with_ids(self.present, self.joined.names, self.lacks)
 
     @property
     def gone_columns(self) -> tuple[str, ...]:
@@ -285,7 +285,7 @@ def is_quiet(joined: JoinedTarget, shards: Sequence[ShardState]) -> bool:
     )
 
 
-def digest_of(shards: Sequence[ShardState]) -> str:
+def shards_digest(shards: Sequence[ShardState]) -> str:
     """Return a hash of the states of a target's shards; empty if one has a DDL that is not accepted."""
     if any(state.queue for state in shards):
         return ""
@@ -406,8 +406,8 @@ def _followed(scene: JoinScene) -> JoinStage | None:
     group = _without_unfit(group, accepted)
     adopts = any(each.seq > scene.joined.accepted[shard].seq for shard, each in accepted.items())
     if adopts:  # the target may have made the conversions of the shards by the same statement
-        columns = target_of(scene.present, adopted_names(scene.joined.names, group, scene.present)).table.columns
-        group = converted(group, {id: conversion(column) for id, column in columns.items() if column is not None})
+        columns = target_with_ids(scene.present, adopted_names(scene.joined.names, group, scene.present)).table.columns
+        group = converted(group, {id: conversion_text(column) for id, column in columns.items() if column is not None})
     steps = tuple(ShardStep(shard, each, group.members[shard]) for shard, each in accepted.items())
     return follow_shards(scene.joined.target, Following(group, steps, adopts), "something else has resolved its DDL")
 
@@ -513,7 +513,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         if reason := _unjoinable(entry) or scene.rejected.get(state.shard, ""):
             waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=reason)
             continue
-        decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene), scene.mapped)
+        decided = decide_change(scene.group, scene.target, state.shard, change_of(entry, scene), scene.mapped)
         if decided.decision not in ACCEPTED:
             waiting[state.shard] = decided
         elif _is_against_strict_mode(scene, entry, decided):
@@ -599,7 +599,7 @@ def _expanding(
     cause: str,
     entry: QueueEntry | None = None,
 ) -> JoinStage:
-    after = executed(decided.group, decided.first)
+    after = group_after(decided.group, decided.first)
     members = {step.shard: after.members[step.shard] for step in shard_steps}
     last = {step.shard: number for number, step in enumerate(shard_steps)}
     shard_steps = tuple(
@@ -645,7 +645,7 @@ def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[JoinStage]:
     for some in (steps, *((step,) for step in steps)):
         cause = "; ".join(map(str, some))
         if cause not in scene.refused:
-            change = TargetChange(ChangeKind.CONTRACT, scene.group, executed(scene.group, some), some, cause)
+            change = TargetChange(ChangeKind.CONTRACT, scene.group, group_after(scene.group, some), some, cause)
             return [change_target(scene.joined.target, change)]
     return []
 

@@ -33,7 +33,7 @@ from unshard.core.join.difference import (
     described,
 )
 from unshard.core.join.group import Group, Member
-from unshard.core.join.tables import OPEN, Expression, Key, Table, concrete, is_met, limited
+from unshard.core.join.jointables import OPEN, Expression, Key, Table, concrete, is_met, limited
 from unshard.core.model import Shard
 
 History = Mapping[Shard, Sequence[tuple[datetime, Member]]]
@@ -78,7 +78,7 @@ class OpenDifference:
         return f"{self.subject}: {self.state}{progress}{f': {self.reason}' if self.reason else ''}{reloads}"
 
 
-def open_differences(
+def group_differences(
     group: Group, target: Target, waiting: Mapping[Shard, Decided] | None = None
 ) -> tuple[OpenDifference, ...]:
     """Return all open differences; `waiting` are the decisions about DDLs that are not accepted."""

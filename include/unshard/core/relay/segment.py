@@ -23,6 +23,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from unshard.core.model import Location, TableId
+from unshard.core.shown import one_line
 from unshard.errors.locks import SegmentGap
 from unshard.errors.relay import RelayGap
 
@@ -186,7 +187,7 @@ class TransactionContent:
     statements: Sequence[str] = ()
 
 
-def difference(ours: TransactionContent, theirs: TransactionContent) -> tuple[str, str] | None:
+def content_difference(ours: TransactionContent, theirs: TransactionContent) -> tuple[str, str] | None:
     """Return the first difference as both sides show it; None if the contents are the same."""
     for table in sorted({*ours.rows, *theirs.rows}, key=str):
         one, other = ours.rows.get(table, ()), theirs.rows.get(table, ())
@@ -235,7 +236,7 @@ def _shown(table: TableId, images: RowImages | None, other: RowImages | None) ->
 
 
 def _plain(statements: Sequence[str]) -> list[str]:
-    return [" ".join(text.replace(GENERATED, "").split()) for text in statements]
+    return [one_line(text.replace(GENERATED, "")) for text in statements]
 
 
 def _shown_statements(statements: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def unfit_column(name: str, present: TableSchema, target: TableSchema, target_na
     return next((f"it is in the unique key {index.name} of the target" for index in unique), "")
 
 
-def kept_columns(target: TableSchema, written: Collection[str]) -> tuple[str, ...]:
+def updated_by_server(target: TableSchema, written: Collection[str]) -> tuple[str, ...]:
     """Return the columns of the target that the server would change in an UPDATE that does not name them."""
     names = lowered(written)
     changed = (column.name for column in target.written if "on update" in column.extra.lower())

@@ -49,7 +49,7 @@ class Op(IntEnum):
         return self in (Op.INSERT, Op.AFTER)
 
 
-class Collisions(StrEnum):
+class CollisionPolicy(StrEnum):
     """The policy for a new row whose key another shard owns; from the strictest to the most tolerant."""
 
     ERROR = "error"
@@ -67,29 +67,29 @@ class Write(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RowOperations:
     """The operations of a run on the target."""
 
     delete: bool
     write: Write
 
 
-def action(existed: bool, exists: bool, safe: bool, several_keys: bool) -> Action:
+def action(existed: bool, exists: bool, safe: bool, several_keys: bool) -> RowOperations:
     """Return the operations of a run on the target, by the table above."""
     match existed, exists:
         case (False, False):
-            return Action(safe, Write.NOTHING)
+            return RowOperations(safe, Write.NOTHING)
         case (True, False):
-            return Action(True, Write.NOTHING)
+            return RowOperations(True, Write.NOTHING)
         case _ if safe:
-            return Action(False, Write.REPLACE)
+            return RowOperations(False, Write.REPLACE)
         case (False, True):
-            return Action(False, Write.PLAIN)
+            return RowOperations(False, Write.PLAIN)
         case _:
-            return Action(True, Write.PLAIN) if several_keys else Action(False, Write.REPLACE)
+            return RowOperations(True, Write.PLAIN) if several_keys else RowOperations(False, Write.REPLACE)
 
 
-def actions(several_keys: bool) -> Mapping[int, Action]:
+def row_operations(several_keys: bool) -> Mapping[int, RowOperations]:
     """Return all actions, by 4 x safe + 2 x existed + exists; `several_keys`: the target has several unique keys."""
     bits = (False, True)
     return {4 * s + 2 * b + a: action(b, a, s, several_keys) for s in bits for b in bits for a in bits}
@@ -117,7 +117,7 @@ class StepImages:
     rows: tuple[int, ...]
 
 
-def steps_of(
+def image_steps(
     ops: Sequence[int], names: Sequence[Hashable], alone: Sequence[bool], most: int = ROWS_AT_ONCE
 ) -> Iterator[StepImages]:
     """Yield the steps of images in the order of the binlog.

@@ -22,7 +22,7 @@ from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.pattern import Pattern
 from unshard.core.sql import literals
 from unshard.core.sql.charsets import WIDE
-from unshard.core.sql.keyrange import NEVER, stored
+from unshard.core.sql.keyrange import NEVER, stored_comparison
 from unshard.core.sql.literals import BITS, DECIMALS, INTEGERS, literal
 from unshard.core.sql.quoting import identifier
 from unshard.errors.config import MappingAmbiguous, MappingNameUnfit
@@ -267,7 +267,7 @@ def _spans(name: str, schema: TableSchema, mapped: Sequence[Mapped], column: str
             yield 0, 1 << BITS[own.data_type], name
 
 
-def expression(mapped: Mapped, given: Column, wanted: Column) -> str:
+def mapped_expression(mapped: Mapped, given: Column, wanted: Column) -> str:
     """Return the SQL expression for the mapped value of a row, with the type of the target's column `wanted`."""
     name = identifier(given.name)
     match mapped.change:
@@ -290,7 +290,7 @@ def _text(value: str) -> str:
 UNICODE = frozenset({"utf8", "utf8mb3", "utf8mb4"})
 
 
-def compared(mapped: Mapped, given: Column, wanted: Column, operator: str, value: bytes) -> str:
+def mapped_comparison(mapped: Mapped, given: Column, wanted: Column, operator: str, value: bytes) -> str:
     """Return the SQL condition that compares the mapped value of a shard's column with a value of the target."""
     match mapped.change:
         case PartitionId(high=high) if wanted.charset is None and given.data_type in INTEGERS | DECIMALS:
@@ -298,10 +298,10 @@ def compared(mapped: Mapped, given: Column, wanted: Column, operator: str, value
         case Affix(before=before, after="") if _is_ordered_by_characters(given, wanted):
             start = before.encode()
             if value.startswith(start):
-                return stored(given, operator, value[len(start) :])
+                return stored_comparison(given, operator, value[len(start) :])
             if not start.startswith(value):  # else the result depends on the collation's padding
                 return _all_or_none(given, (start > value) == (operator[0] == ">"))
-    return f"{expression(mapped, given, wanted)} {operator} {literal(wanted, value)}"
+    return f"{mapped_expression(mapped, given, wanted)} {operator} {literal(wanted, value)}"
 
 
 def _number(column: Column, operator: str, number: int) -> str:

@@ -4,8 +4,8 @@
 of the change, `sql-pattern` its text; a rule with both applies them one after the other. `Ignore` drops matching
 changes, `Do` drops all others, and `Error` stops the source at a DDL or suspends the target at a row. A rule without
 `events` does not apply to rows (DM's `Do` would drop all of them). In DM, a change has one name, and `alter table` is
-the name of a change without another name. Here a change has all names that apply (core.ddl.events), and `alter table`
-matches every specification. Names that are not DM's are rejected.
+the name of a change without another name. Here a change has all names that apply (core.ddl.eventnames), and `alter
+table` matches every specification. Names that are not DM's are rejected.
 
 **Expression filters** (DM's `expression-filter`) leave out rows for which an SQL expression is true. A server evaluates
 it. Here it is only checked that the text is one expression that cannot leave the parentheses around it.

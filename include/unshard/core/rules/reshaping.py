@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rules.columnmapping import Mapped, compared, expression, fitted
+from unshard.core.rules.columnmapping import Mapped, fitted, mapped_comparison, mapped_expression
 from unshard.core.rules.filters import Judged, RowFilter
 from unshard.core.rules.pattern import compile_regex
 from unshard.core.sql import charsets, literals
-from unshard.core.sql.keyrange import KeyRange, condition, stored
+from unshard.core.sql.keyrange import KeyRange, condition, stored_comparison
 from unshard.core.sql.literals import INTEGERS, TEXTS, literal
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.errors.config import ExtractionNotFound, PatternInvalid
@@ -205,14 +205,14 @@ class ReshapedShard:
         name = column.name.lower()
         for changed, mapped, given in self.mapped:
             if changed == name:
-                return compared(mapped, given, column, operator, value)
+                return mapped_comparison(mapped, given, column, operator, value)
         for filled, constant in self.constants:
             if filled == name:
                 return f"{constant} {operator} {literal(column, value)}"
-        return stored(column, operator, value)
+        return stored_comparison(column, operator, value)
 
 
-def named(table: TableId, structure: TableSchema) -> ReshapedShard:
+def shard_with_names(table: TableId, structure: TableSchema) -> ReshapedShard:
     """Return the rows of a shard with the target's names of its columns (core.ddl.columnnames)."""
     columns = (f"{identifier(each.own_name or each.name)} AS {identifier(each.name)}" for each in structure.columns)
     rows = f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named"  # noqa: S608
@@ -234,7 +234,7 @@ def seen(
     for index, column in enumerate(kept):
         name, wanted = column.name.lower(), there.get(column.name.lower())
         if name in mapped and wanted is not None:
-            value = expression(mapped[name], structure.column(mapped[name].source), wanted)
+            value = mapped_expression(mapped[name], structure.column(mapped[name].source), wanted)
             columns[index] = replace(wanted, name=column.name, nullable=column.nullable, sent_as=None)
             values[index] = f"{value} AS {identifier(column.name)}"
     filled = {name: _constant(schema.column(name), value) for name, value in constants.items()}

@@ -22,12 +22,12 @@ class KeyRange:
     upper: tuple[bytes, ...] | None = None
 
 
-def stored(column: Column, operator: str, value: bytes) -> str:
+def stored_comparison(column: Column, operator: str, value: bytes) -> str:
     """Return the comparison for a column that stores the key's values unchanged."""
     return f"{identifier(column.name)} {operator} {literal(column, value)}"
 
 
-def condition(columns: Sequence[Column], span: KeyRange, compared: Compared = stored) -> str:
+def condition(columns: Sequence[Column], span: KeyRange, compared: Compared = stored_comparison) -> str:
     """Return the WHERE condition of a range; `NEVER` if its bounds are out of the range of a column's type."""
     parts = []
     if span.lower is not None:

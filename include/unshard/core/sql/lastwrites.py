@@ -16,7 +16,7 @@ OF_TASK = "meta_schema = %s AND task = %s AND target_schema = %s"
 """A schema may be a copy of another one: rows with the name of that one do not count."""
 
 
-def create(schema: str) -> str:
+def create_copies(schema: str) -> str:
     """Return the CREATE TABLE of the copy in a target schema."""
     names = ("meta_schema", *KEY)
     columns = ", ".join(f"{name} VARCHAR(64) NOT NULL" for name in names)
@@ -44,13 +44,13 @@ def insert_fence(meta_schema: str) -> str:
     )
 
 
-def read(meta_schema: str, schema: str) -> str:
+def select_copies(meta_schema: str, schema: str) -> str:
     """Return the SELECT of a fence and both copies."""
     tables = f"{qualified(meta_schema, 'fence')} f LEFT JOIN {qualified(schema, NAME)} w ON {SAME}"
     return f"SELECT f.`window`, f.epoch, f.written, w.written FROM {tables} WHERE {PAIR}"  # noqa: S608
 
 
-def change(meta_schema: str, schema: str, sets: str = "", where: str = "") -> str:
+def update_copies(meta_schema: str, schema: str, sets: str = "", where: str = "") -> str:
     """Return the UPDATE of both copies, which changes nothing if they differ; `sets` and `where` are of the fence."""
     tables = f"{qualified(meta_schema, 'fence')} f JOIN {qualified(schema, NAME)} w"
     on, both = f"{SAME} AND w.written = f.written", f"{LATER.format('f')}, {LATER.format('w')}"
@@ -64,8 +64,9 @@ def differing(meta_schema: str, schema: str) -> str:
     """
     fence, last = qualified(meta_schema, "fence"), qualified(schema, NAME)
     known = (
-        f"SELECT f.source, f.target_table, f.written, COALESCE(w.written, 0) FROM {fence} f LEFT JOIN {last} w"  # noqa: S608
-        f" ON {SAME} WHERE f.task = %s AND f.target_schema = %s AND f.written <> COALESCE(w.written, 0)"
+        f"SELECT f.source, f.target_table, f.written, COALESCE(w.written, 0) FROM {fence} f"  # noqa: S608
+        f" LEFT JOIN {last} w ON {SAME} WHERE f.task = %s AND f.target_schema = %s"
+        " AND f.written <> COALESCE(w.written, 0)"
     )
     unknown = (
         f"SELECT w.source, w.target_table, 0, w.written FROM {last} w LEFT JOIN {fence} f"  # noqa: S608
@@ -84,7 +85,8 @@ def alone(schema: str) -> str:
 def fences(meta_schema: str) -> str:
     """Return the SELECT of source, schema, table and last write of a task's fences: task."""
     table = qualified(meta_schema, "fence")
-    return f"SELECT source, target_schema, target_table, written FROM {table} WHERE task = %s AND written <> 0"  # noqa: S608
+    where = "task = %s AND written <> 0"
+    return f"SELECT source, target_schema, target_table, written FROM {table} WHERE {where}"  # noqa: S608
 
 
 def of_others(schema: str) -> str:
@@ -92,11 +94,12 @@ def of_others(schema: str) -> str:
     return f"SELECT 1 FROM {qualified(schema, NAME)} WHERE NOT ({OF_TASK}) LIMIT 1"  # noqa: S608
 
 
-def forget(schema: str) -> str:
+def delete_copies(schema: str) -> str:
     """Return the DELETE of a task's copies in a target schema: meta schema, task, schema."""
     return f"DELETE FROM {qualified(schema, NAME)} WHERE {OF_TASK}"  # noqa: S608
 
 
 def forget_fences(meta_schema: str) -> str:
     """Return the UPDATE after which no fence of a task has a write in a target schema: task, schema."""
-    return f"UPDATE {qualified(meta_schema, 'fence')} SET written = 0 WHERE task = %s AND target_schema = %s"  # noqa: S608
+    table = qualified(meta_schema, "fence")
+    return f"UPDATE {table} SET written = 0 WHERE task = %s AND target_schema = %s"  # noqa: S608

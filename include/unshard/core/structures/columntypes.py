@@ -259,7 +259,7 @@ def meets(given: ColumnType, wanted: ColumnType) -> bool:
     return is_same and given.charset == wanted.charset and collation_of(wanted) in ("", collation_of(given))
 
 
-def settled(wanted: ColumnType, present: ColumnType | None) -> ColumnType:
+def type_with_choices(wanted: ColumnType, present: ColumnType | None) -> ColumnType:
     """Return a type that meets `wanted`, with the choices of `present` where the shards do not agree."""
     if isinstance(wanted, LabelType):
         wanted = _with_order(wanted, present)

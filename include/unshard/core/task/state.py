@@ -70,7 +70,7 @@ class Phase(StrEnum):
         return list(Phase).index(self)
 
 
-def condition(phases: Sequence[Phase]) -> str:
+def task_phase(phases: Sequence[Phase]) -> str:
     """Return the part of its work that a task is in: its slowest source decides, but one may be new."""
     if all(phase is Phase.NEW for phase in phases):
         return "new"
@@ -161,7 +161,7 @@ class BegunWindow:
 
     plan: Plan
     epoch: int
-    beside: PendingWork = EVERYTHING
+    pending: PendingWork = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class SyncState:
     """Sizes and durations of the last windows, the oldest first."""
     rules: str | None = None
     """Digest of the rules in force; None if no rules are stored."""
-    beside: PendingWork = NOTHING
+    pending: PendingWork = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def checksum(hashed: str) -> str:
     return f"COUNT(*), COALESCE(SUM(CAST(CONV(LEFT({hashed}, 16), 16, 10) AS UNSIGNED)), 0)"
 
 
-def shown(form: HashedForm, column: Column) -> str:
+def readable_expression(form: HashedForm, column: Column) -> str:
     """Return the SQL expression for a value in the form for people: text, or 0x… for bytes."""
     if _family(column) is Family.BYTES:
         return f"CONCAT('0x', HEX({identifier(column.name)}))"

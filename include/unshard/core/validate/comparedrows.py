@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from unshard.core.ddl.columnnames import NO_NAMES, Names, carried, with_names
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
-from unshard.core.join.difference import target_of
+from unshard.core.join.difference import target_with_ids
 from unshard.core.join.group import Member
 from unshard.core.join.places import places_of
 from unshard.core.model import Column, TableId, TableSchema
@@ -51,13 +51,14 @@ def compared_rows(
     renamed = {name: names[id] for name, id in own.items() if names[id] != name}
     shown = [(column.name, renamed.get(column.name.lower(), column.name)) for column in kept]
     values = [f"{identifier(name)} AS {identifier(new)}" for name, new in shown]
-    places = places_of(own, fills, target_of(target, names))
+    places = places_of(own, fills, target_with_ids(target, names))
     fill = {each.target_column: each.fill for each in places if not each.shard_column}
     added = [column for column in target.columns if column.name.lower() in fill.keys() - left_out]
     values += [f"{_constant(column, fill[column.name.lower()])} AS {identifier(column.name)}" for column in added]
     found = with_names(replace(structure, columns=kept), renamed)
     found = replace(found, columns=(*found.columns, *(replace(column, sent_as=None) for column in added)))
-    return ReshapedShard(found, f"(SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
+    rows = f"SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}"  # noqa: S608
+    return ReshapedShard(found, f"({rows}) AS named")
 
 
 def _constant(column: Column, fill: str) -> str:
@@ -88,7 +89,7 @@ class TargetColumns:
 ALL_AS_THEY_ARE = TargetColumns(NO_NAMES, frozenset())
 
 
-def target_columns(present: TableSchema, applied: TableSchema, missing: Sequence[ExecutedDdl]) -> TargetColumns:
+def columns_in_target(present: TableSchema, applied: TableSchema, missing: Sequence[ExecutedDdl]) -> TargetColumns:
     """Return where the values of a shard are in the target.
 
     `present` is the structure that the source shows now, `applied` the one of the newest applied rows, and `missing`

@@ -33,7 +33,7 @@ class DifferenceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """One key whose rows differ."""
 
     kind: DifferenceKind
@@ -43,7 +43,7 @@ class Difference:
     """The number of rows; more than 1 only if rows may repeat or collide."""
 
 
-def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[Difference]:
+def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[RowDifference]:
     """Yield the differences, sorted by key."""
     there = _by_key(target)
     union: defaultdict[Key, Counter[str]] = defaultdict(Counter)
@@ -56,7 +56,7 @@ def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[D
         have, want = there.get(key, Counter()), union.get(key, Counter())
         if have != want:
             kind = _kind(have.total(), want.total(), keyed)
-            yield Difference(kind, key, tuple(owners.get(key, ())), _concerned(have, want, keyed))
+            yield RowDifference(kind, key, tuple(owners.get(key, ())), _concerned(have, want, keyed))
 
 
 def _kind(have: int, want: int, keyed: bool) -> DifferenceKind:
@@ -120,7 +120,7 @@ class NotYetInTarget:
     suspended: tuple[SuspendedTarget, ...] = ()
     diverted: tuple[RowError, ...] = ()
 
-    def because(self, key: Sequence[str], difference: Difference) -> Because | None:
+    def because(self, key: Sequence[str], difference: RowDifference) -> Because | None:
         """Return the cause of a difference, None if no cause is known; `key` are the names of its key columns.
 
         Of held rows, only the shard is known. The difference of a row that no shard has is never explained.
@@ -133,7 +133,7 @@ class NotYetInTarget:
         return Because.HELD if held else None
 
 
-def _is_of(error: RowError, key: Sequence[str], difference: Difference) -> bool:
+def _is_of(error: RowError, key: Sequence[str], difference: RowDifference) -> bool:
     values = {name.lower(): value for name, value in error.values.items()}
     return bool(key) and all(
         name.lower() in values and comparable(values[name.lower()]) == comparable(value)

@@ -111,7 +111,7 @@ class Disposition:
     shard: Shard
     target: TableId
     structure: str
-    """Digest of the structure of the rows; empty if it is unknown, so that they are held raw."""
+    """Digest of the structure of the rows; empty if it is unknown, so that they are held as events."""
     hold: int | None
     """Number of the queued DDL after which the rows wait; None: apply them."""
     start: Location | None

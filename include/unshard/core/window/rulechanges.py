@@ -47,7 +47,7 @@ def rules_of(routing: Routing, online: OnlineRules | None) -> Rules:
     return Rules(routing.rules, routing.allowed, routing.mappings, routing.events.rules, routing.filters, online)
 
 
-def digest_of(routing: Routing, online: OnlineRules | None) -> str:
+def rules_digest(routing: Routing, online: OnlineRules | None) -> str:
     """Return a digest that is equal for equal rules."""
     return hashlib.sha256(f"{routing.digest} {dumps(online)}".encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""Applies the effects of a statement on shards to the plan of a window (core.window.planning), from values alone.
+"""Applies the effects of a statement on shards to the plan of a window (core.window.windowplanning), from values alone.
 
 A DDL goes to the queue of its shard. A shard joins or leaves its group, gets another name, or loses its rows in the
 target (core.ddl.onetoone for one-to-one targets, core.rules.shardrows for merged ones).
@@ -13,7 +13,7 @@ from unshard.core.ddl.effects import (
     Effect,
     Effects,
     Follows,
-    Ignored,
+    IgnoredEffect,
     Joins,
     Leaves,
     Moves,
@@ -29,7 +29,7 @@ from unshard.core.ddl.online import Online, OnlineTables
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange, matching_shard
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
-from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, counted
+from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, replaced_entry
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.rules.shardrows import ShardRows
@@ -163,14 +163,14 @@ def apply_effect(walk: Walk, effect: Effect, site: StatementSite) -> Walk:
         case Coordinated() | Undecided():
             found = coordinate(walk, effect, site)
         case Joins():
-            found = join(walk, effect, site)
+            found = join_group(walk, effect, site)
         case Follows():
             found = _follow(walk, effect, site)
         case Leaves() | Truncates() | Moves() | Together():
             found = _lose(walk, effect, site)
         case Renamed():
             found = _rename(walk, effect, site)
-        case Ignored():
+        case IgnoredEffect():
             found = _ignore(walk)
         case _:
             assert_never(effect)
@@ -285,7 +285,7 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: StatementSite)
         entry = replace(entry, state=EntryState.RESOLVED, verdict=OperatorDecision.SKIP)
     elif site.command is not None:
         group = [other.shard.table for other in (*walk.shards.values(), *walk.peers) if other.target == site.target]
-        entry = counted(site.command, entry, group)
+        entry = replaced_entry(site.command, entry, group)
     change = StructureChange(site.shard, site.target, site.location, effect.after)
     return _set(walk, _queue(state, (entry,), effect.after), (entry,), change)
 
@@ -339,7 +339,7 @@ def _rename(walk: Walk, effect: Renamed, site: StatementSite) -> Walk:
     return replace(walk, renames=(*walk.renames, Rename(site.shard, effect.to, site.location)))
 
 
-def join(walk: Walk, effect: Joins, site: StatementSite) -> Walk:
+def join_group(walk: Walk, effect: Joins, site: StatementSite) -> Walk:
     """Make a table a shard of its group."""
     structure = effect.structure
     state = walk.shards.get(site.shard.table)

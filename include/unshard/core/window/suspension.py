@@ -30,6 +30,7 @@ from datetime import datetime
 
 from unshard.core import codec
 from unshard.core.model import Shard, TableId
+from unshard.core.shown import one_line
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError, ddl, rows
 from unshard.errors.checks import TargetNamesAlike
@@ -146,7 +147,7 @@ class SuspendedTarget:
 
 def preview_retry(stop: SuspendedTarget) -> str:
     """Return a sentence about the effect of a retry."""
-    about = stop.refusal.key or " ".join(stop.refusal.words.split())
+    about = stop.refusal.key or one_line(stop.refusal.words)
     return (
         f"{stop.target} goes on for {stop.source}: its next window releases the held rows, and suspends it again if "
         f"{stop.refusal.code} comes again ({about})"

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from unshard.core.ddl.lock import named
+from unshard.core.ddl.lock import shard_names
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import amount, one_line, size
@@ -175,7 +175,7 @@ class Surroundings:
     """Targets that take no rows of the source, with the error."""
 
 
-def explain(stage: WindowStage, plan: Plan, around: Surroundings) -> tuple[Detail, ...]:
+def stage_details(stage: WindowStage, plan: Plan, around: Surroundings) -> tuple[Detail, ...]:
     """Return the effects of a stage on shards and targets."""
     match stage.kind:
         case WindowStep.MOVE:
@@ -200,7 +200,7 @@ def _applied(plan: Plan) -> Iterator[Detail]:
         if each.hold is None:
             found.setdefault(each.target, set()).add(each.shard)
     for target, shards in sorted(found.items()):
-        yield Detail("apply", f"apply new rows of {named(sorted(shards))} to {target}", target=target)
+        yield Detail("apply", f"apply new rows of {shard_names(sorted(shards))} to {target}", target=target)
 
 
 def _held(plan: Plan, around: Surroundings) -> Iterator[Detail]:

@@ -18,12 +18,12 @@ import pyarrow as pa
 from unshard.adapters import binlogstream, mysql, structures, upstream
 from unshard.adapters.referencedecoder import ReferenceEvent, Row, read_events
 from unshard.binlog.cutter import RunCutter
-from unshard.binlog.decoder import ROW_BITS, RangeOrigin, decode_range, opened
+from unshard.binlog.decoder import ROW_BITS, RangeOrigin, decode_range, opened_events
 from unshard.binlog.events import CHECKSUM, COMPRESSED_ROWS, MAGIC, EventType, walk
 from unshard.binlog.sparse import PRESENT
 from unshard.binlog.transactions import survey
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
-from unshard.core.checks.decoding import ABSENT, Absent, Reason, compare
+from unshard.core.checks.decoding import ABSENT, Absent, NotCompared, compare
 from unshard.core.model import Column, Location, Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import ByteRange, Prepared, Segment
 from unshard.errors import UnshardError
@@ -49,11 +49,11 @@ MOST_DETAILS = 20
 
 Place = tuple[str, int, TableId]
 """File, position after the event modulo 2^32, table: both decoders know an event by these."""
-Compare = Callable[[bytes | None, object, Column], bool | Reason]
+Compare = Callable[[bytes | None, object, Column], bool | NotCompared]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BinlogLimits:
     """How much of each source's binlog is read at most."""
 
     bytes: int = PART_BYTES
@@ -73,7 +73,7 @@ class DecoderReport:
     tables: int = 0
     differences: tuple[DecodersDiffer, ...] = ()
     """The first one of each column."""
-    not_compared: Mapping[Reason, int] = field(default_factory=dict)
+    not_compared: Mapping[NotCompared, int] = field(default_factory=dict)
     details: tuple[str, ...] = ()
     """Different errors of mysql-replication and of structures, each once."""
     error: UnshardError | None = None
@@ -85,14 +85,14 @@ class DecoderReport:
 
 
 def check_decoder(
-    task: Task, limits: Limits = Limits(), connections: Connections = environment_connections
+    task: Task, limits: BinlogLimits = BinlogLimits(), connections: Connections = environment_connections
 ) -> tuple[DecoderReport, ...]:
     """Compare both decoders for all sources side by side."""
     with ThreadPoolExecutor(max(1, len(task.instances))) as pool:
         return tuple(pool.map(lambda instance: _of_source(instance, limits, connections), task.instances))
 
 
-def _of_source(instance: Instance, limits: Limits, connections: Connections) -> DecoderReport:
+def _of_source(instance: Instance, limits: BinlogLimits, connections: Connections) -> DecoderReport:
     source = instance.source.id
     try:
         server = resolve(instance.source.endpoint, connections)
@@ -125,7 +125,7 @@ def compare_part(  # noqa: PLR0913, PLR0917
     server: Server,
     part: tuple[Location, Location],
     tables: Mapping[TableId, TableSchema],
-    limits: Limits,
+    limits: BinlogLimits,
     replica_id: int,
     compare_values: Compare | None = None,
 ) -> DecoderReport:
@@ -170,7 +170,7 @@ class _Memory:
 
 
 def _cut(
-    source: str, server: Server, part: tuple[Location, Location], limits: Limits, replica_id: int
+    source: str, server: Server, part: tuple[Location, Location], limits: BinlogLimits, replica_id: int
 ) -> tuple[list[_Piece], Location]:
     """Read the part as the relay does; return its ranges and the border at which it ends."""
     begins, end = part
@@ -184,7 +184,7 @@ def _cut(
     with contextlib.closing(
         mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
     ) as connection:
-        for run in binlogstream.dump(connection, source, begins, replica_id):
+        for run in binlogstream.stream_runs(connection, source, begins, replica_id):
             for step in cutter.read(run, stop):
                 size += step
                 if cutter.format:
@@ -247,7 +247,7 @@ class _Own:
         for offset, frame in frames:
             if frame.type in SILENT:
                 self.silent.add((file, origin.position + offset + frame.size & POSITION_BITS))
-        events = tuple(opened(piece.data, frames, CHECKSUM if piece.checksum else 0, origin))
+        events = tuple(opened_events(piece.data, frames, CHECKSUM if piece.checksum else 0, origin))
         ends = [end & POSITION_BITS for _, _, end in events]
         self.undone |= {(file, ends[number]) for number in survey(events, file, origin.committed).undone}
         wanted = {table: self.tables[table] for table in piece.tables if table in self.tables}
@@ -300,7 +300,7 @@ class _DecoderComparison:
     values: int = 0
     tables: set[TableId] = field(default_factory=set)
     differences: dict[tuple[TableId, str], DecodersDiffer] = field(default_factory=dict)
-    not_compared: Counter[Reason] = field(default_factory=Counter)
+    not_compared: Counter[NotCompared] = field(default_factory=Counter)
     details: dict[str, None] = field(default_factory=dict)
 
     def add(self, event: ReferenceEvent) -> None:
@@ -311,18 +311,18 @@ class _DecoderComparison:
         elif slices is not None:
             self._compare(place, slices, event.rows)
         elif failure is not None and isinstance(failure.error, OTHER_STRUCTURES):
-            self._leave_out(Reason.OTHER_STRUCTURE, str(failure.error))
+            self._leave_out(NotCompared.OTHER_STRUCTURE, str(failure.error))
         elif failure is not None:
             self._differ(place, ALL_COLUMNS, str(failure.error), f"{len(event.rows)} rows")
         elif place[:2] in self.own.undone:
-            self._leave_out(Reason.ROLLED_BACK, "")
+            self._leave_out(NotCompared.ROLLED_BACK, "")
         else:
             self._differ(place, ALL_COLUMNS, "no event", f"{len(event.rows)} rows")
 
     def report(self) -> DecoderReport:
         for place, slices in self.own.slices.items():
             if place[:2] in self.own.silent:
-                self._leave_out(Reason.COMPRESSED, "")
+                self._leave_out(NotCompared.COMPRESSED, "")
             else:
                 self._differ(place, ALL_COLUMNS, f"{sum(each.length for each in slices)} rows", "no event")
         return DecoderReport(
@@ -355,14 +355,14 @@ class _DecoderComparison:
             self._differ(place, f"column {column.name}", "no value", _shown(theirs))
             return
         outcome = self.compare_values(None if isinstance(ours, Absent) else ours, theirs, column)
-        if isinstance(outcome, Reason):
+        if isinstance(outcome, NotCompared):
             self._leave_out(outcome, "")
             return
         self.values += 1
         if not outcome:
             self._differ(place, f"column {column.name}", _shown(ours), _shown(theirs))
 
-    def _leave_out(self, reason: Reason, detail: str) -> None:
+    def _leave_out(self, reason: NotCompared, detail: str) -> None:
         self.not_compared[reason] += 1
         if detail and len(self.details) < MOST_DETAILS:
             self.details[detail] = None

@@ -33,14 +33,14 @@ from unshard.core.checks.items import (
     collation_problems,
     ignoring,
     mode_problems,
+    naming_unseen,
     problem,
     same_server_ids,
     verdict,
-    without,
     zone_problems,
 )
 from unshard.core.join.decision import conflicts_of
-from unshard.core.join.group import begin
+from unshard.core.join.group import begin_group
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rules.shardrows import DropShardRows, rows_of, why_unknown_in
 from unshard.core.structures.comparison import structure_differences
@@ -57,7 +57,7 @@ from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
 from unshard.units.checks.sourceitems import Checked, check_source, foreign_key_items, mapped_apart
 from unshard.units.checks.targetitems import check_tables, check_target, key_items, present_tables, unfindable
-from unshard.units.window.adoptedrules import refusal_of
+from unshard.units.window.adoptedrules import rules_refusal
 
 
 def rest_of_load(task: Task, meta: MetaReader | None, begun: Begun) -> list[Item]:
@@ -152,7 +152,7 @@ def precheck(
     of_shards += key_items(task, connections, shards, existing)
     of_shards += mapped_apart(task, shards)
     of_shards += shard_rows(task, _shards(checked))
-    items += without(of_shards, unseen)
+    items += naming_unseen(of_shards, unseen)
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result(), shards)
@@ -164,7 +164,7 @@ def precheck(
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
         items += unfindable(task, shards, existing, images)
         tables = check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
-        items += without(tables, unseen)
+        items += naming_unseen(tables, unseen)
         keys = {source: each.foreign_keys for source, each in checked.items()}
         items += foreign_key_items(task, connections, _shards(checked), keys)
     return _judged(task, items)
@@ -190,12 +190,12 @@ def _judged(task: Task, items: Iterable[Item]) -> tuple[Item, ...]:
 
 def changed_rules(meta: MetaReader, task: Task) -> tuple[Item, ...]:
     """Check whether the windows of a task that is in sync would accept the current rules of its file."""
-    refused = [refusal_of(meta, instance) for instance in task.instances]
+    refused = [rules_refusal(meta, instance) for instance in task.instances]
     errors = [error for error in refused if error is not None]
     return tuple(verdict("changed_rules", "task", errors, "windows accept the rules of the file"))
 
 
-def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_meta: bool = False) -> bool:
+def store_items(task: Task, connections: Connections, items: tuple[Item, ...], *, make_meta: bool = False) -> bool:
     """Store the result in the meta tables; return whether they exist. `make_meta` creates them if nothing forbids it.
 
     A target that does not answer, or refuses them, already has an item for this; nothing is stored then.
@@ -204,7 +204,7 @@ def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_
         return False
     with contextlib.closing(Meta(resolve(task.target, connections), task.meta_schema, task.name)) as meta:
         if make_meta:
-            meta.migrate()
+            meta.create_tables()
         with existing_meta(task, connections) as found:
             if found is not None:
                 meta.prechecks.store(items)
@@ -244,7 +244,7 @@ def _structures_alike(task: Task, groups: Shards) -> list[Item]:
 
 
 def _joined(target: TableId, shards: Mapping[Shard, TableSchema]) -> tuple[Item, ...]:
-    conflicts = conflicts_of(begin(shards))
+    conflicts = conflicts_of(begin_group(shards))
     errors: list[UnshardError] = []
     if conflicts:
         errors.append(ShardsWithoutJoin(str(target), "; ".join(map(str, conflicts))))

@@ -287,7 +287,7 @@ def _ask(
     instance: Instance, server: Server, connection: Connection, is_loaded: bool, checks_foreign_keys: bool
 ) -> Checked:
     source, place = instance.source.id, f"source {instance.source.id}"
-    values = variables(connection)
+    values = server_settings(connection)
     known = granted(connection)
     found = find_shards(connection, instance)
     readable, refused = _readable(connection, found.targets, known)
@@ -343,7 +343,7 @@ def _ask(
     return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.zone_offsets(connection), keys)
 
 
-def variables(connection: Connection) -> dict[str, str]:
+def server_settings(connection: Connection) -> dict[str, str]:
     """Return the server's settings that the checks use."""
     return serverstate.global_variables(connection, VARIABLES)
 

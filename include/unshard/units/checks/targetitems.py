@@ -39,7 +39,7 @@ from unshard.core.checks.items import (
     wrong_settings,
 )
 from unshard.core.join.decision import conflicts_of, foreign_columns, undumped_columns, unjoined_columns
-from unshard.core.join.group import begin
+from unshard.core.join.group import begin_group
 from unshard.core.model import Index, Server, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import fitted
 from unshard.core.rules.reshaping import Reshaping, constants_of
@@ -75,8 +75,8 @@ from unshard.errors.checks import (
 from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional, ExtractionNeedsTable, RowFilterFailed, RowFilterIdle
 from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
-from unshard.units.checks.sourceitems import Checked, granted, lacking, scarce, variables
-from unshard.units.ddl.createtrial import CLUSTERED, Refused, Trial, TrialTables, is_optional, trial_schema
+from unshard.units.checks.sourceitems import Checked, granted, lacking, scarce, server_settings
+from unshard.units.ddl.createtrial import CLUSTERED, RefusedPart, Trial, TrialTables, is_optional, trial_schema
 from unshard.units.full.targets import refuse_types
 
 Group = Mapping[Shard, TableSchema]
@@ -87,7 +87,7 @@ SHARDS, KEYS = 32, 16
 Key = tuple[Any, ...]
 
 
-def overlaps(
+def key_overlaps(
     task: Task, connections: Connections, target: TableId, shards: Group, keys: Sequence[SharedKey]
 ) -> list[UnshardError]:
     """Return values of the target's keys that two shards have, one example for each pair."""
@@ -189,7 +189,7 @@ def key_items(
             continue
         try:
             keys = shared_keys(model, shards, constants, _mapped(task, shards))
-            both = overlaps(task, connections, target, shards, keys)
+            both = key_overlaps(task, connections, target, shards, keys)
         except UnshardError as error:
             items.append(problem("key_overlap", place, error, Severity.WARNING))
             continue
@@ -360,7 +360,7 @@ def _unjoined(
     target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
 ) -> Iterator[UnshardError]:
     """Yield the columns with which a target cannot begin to follow the join of its shards, if these have one."""
-    group = begin(shards)
+    group = begin_group(shards)
     if conflicts_of(group):
         return
     yield from unjoined_columns(target, group, present) if present is not None else ()
@@ -471,7 +471,7 @@ def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
     leaves_out = task.options.unsupported_indexes is UnsupportedIndexes.LEAVE_OUT
     out = [refused for refused in each.trial.refused if leaves_out and is_optional(refused.part)]
     if out and not each.exists:
-        yield each.problem(IndexesLeftOut, left_out(out))
+        yield each.problem(IndexesLeftOut, refused_indexes(out))
     for refused in each.trial.refused:
         part = _described(refused.part)
         if refused in out:
@@ -491,7 +491,7 @@ def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
         yield from _differences(each, each.trial.made)
 
 
-def left_out(refused: Iterable[Refused]) -> str:
+def refused_indexes(refused: Iterable[RefusedPart]) -> str:
     """Return the names of refused indexes, each with the target's message."""
     return "; ".join(f"{each.part.name if each.part else ''} ({each.message})" for each in refused)
 
@@ -503,7 +503,7 @@ def _described(part: Part | None) -> str:
     return f"the {part.kind}, {text}" if part.name in ("", part.text) else f"the {part.kind} {part.name}, {text}"
 
 
-def _remedy(refused: Refused) -> str:
+def _remedy(refused: RefusedPart) -> str:
     if refused.part is None:
         return WHOLE
     return REMEDIES[refused.part.kind] + (LEAVE_OUT if is_optional(refused.part) else "")
@@ -558,7 +558,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
     """Check the properties of the target that do not depend on the sources."""
     try:
         with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
-            values, known = variables(connection), granted(connection)
+            values, known = server_settings(connection), granted(connection)
             infile = [LocalInfileOff(account(connection))] if values.get("local_infile") == "OFF" else []
             needed = sum(instance.load.threads for instance in task.instances) + EXTRA_CONNECTIONS
             version = values["version"]

@@ -103,7 +103,7 @@ class LockPlan:
     fingerprint: str = ""
 
 
-def planned(meta: "MetaReader") -> tuple[LockPlan, ...]:
+def planned_locks(meta: "MetaReader") -> tuple[LockPlan, ...]:
     """Return the stages that follow for each open lock, and the locks that `observe` would open; changes nothing."""
     locks = meta.locks.open()
     if not locks and not meta.structures.is_pending():
@@ -312,7 +312,7 @@ class LockExecutor:
     def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
         from unshard.units.ddl import execute as executing  # brings the tokenizer, which reading locks does not need
 
-        return executing.intended(self.meta, self.server, lock, entry)
+        return executing.intended_entry(self.meta, self.server, lock, entry)
 
     def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
         """Execute `entry` unless the target has the wanted structure; return whether it was executed.
@@ -321,17 +321,17 @@ class LockExecutor:
         """
         from unshard.units.ddl import execute as executing
 
-        if executing.is_whole(entry):
+        if executing.is_whole_change(entry):
             is_new = executing.execute_whole(
                 self.server,
                 target,
                 entry,
                 lambda: self._is_open(entry),
-                lambda connection: executing.drop_schema(self.meta, connection, target, entry),
+                lambda connection: executing.replicate_drop_schema(self.meta, connection, target, entry),
             )
         else:
             is_new = executing.execute_ddl(self.server, target, entry, before, wanted)
-        executing.record_write(self.meta, self.server, target)
+        executing.record_ddl_write(self.meta, self.server, target)
         return is_new
 
     def _is_open(self, entry: QueueEntry) -> bool:

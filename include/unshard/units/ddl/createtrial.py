@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, targetddl
-from unshard.adapters.meta.database import migration_lock
+from unshard.adapters.meta.database import creation_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
 from unshard.adapters.targetddl import trial_table
 from unshard.core.model import TableSchema
+from unshard.core.shown import one_line
 from unshard.core.structures.constraintnames import TrialNames, trial_names
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.parsedtable import CreateParts, Part, PartKind, create_parts, without_parts
-from unshard.errors.meta import MigrationBusy
+from unshard.errors.meta import MetaBusy
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import target_text
 
@@ -34,7 +35,7 @@ DEPRECATED = frozenset({1287, 1681})
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPart:
     """A part of a statement that the target refuses; `part` is None if it refuses the whole statement."""
 
     part: Part | None
@@ -46,7 +47,7 @@ class Refused:
 class Trial:
     """The result of creating a structure on the target: a table, or refused parts."""
 
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedPart, ...] = ()
     warnings: tuple[str, ...] = ()
     made: TableSchema | None = None
     is_clustered: bool = False
@@ -74,7 +75,7 @@ class TrialTables:
             self._known[text] = self._try_out(text)
         return self._known[text]
 
-    def supported(self, like: TableSchema) -> tuple[TableSchema, tuple[Refused, ...]]:
+    def supported(self, like: TableSchema) -> tuple[TableSchema, tuple[RefusedPart, ...]]:
         """Return the structure without the non-unique indexes that the target refuses, and these indexes."""
         gone = tuple(each for each in self.tried(like).refused if is_optional(each.part))
         parts = [each.part for each in gone if each.part]
@@ -89,17 +90,17 @@ class TrialTables:
             whole = self._refused(error, text)
         return Trial(tuple(find_refused(create_parts(text), self._refusal, whole)))
 
-    def _refusal(self, text: str) -> Refused | None:
+    def _refusal(self, text: str) -> RefusedPart | None:
         try:
             with self._created(text):
                 return None
         except StatementRefused as error:
             return self._refused(error, text)
 
-    def _refused(self, error: StatementRefused, text: str) -> Refused:
+    def _refused(self, error: StatementRefused, text: str) -> RefusedPart:
         """Return the server message on one line: TiDB quotes the rest of the statement after a syntax error."""
-        message = " ".join(self._names(text).message(error.server_message).split())
-        return Refused(
+        message = one_line(self._names(text).message(error.server_message))
+        return RefusedPart(
             None, error.errno, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
         )
 
@@ -138,9 +139,9 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
     if has_schema(connection, schema):
         yield
         return
-    name = migration_lock(schema)
+    name = creation_lock(schema)
     if not serverstate.take_lock(connection, name, LOCK_SECONDS):
-        raise MigrationBusy(schema, LOCK_SECONDS)
+        raise MetaBusy(schema, LOCK_SECONDS)
     try:
         if has_schema(connection, schema):
             yield
@@ -156,13 +157,13 @@ def trial_schema(connection: Connection, schema: str) -> Iterator[None]:
             serverstate.release_lock(connection, name)
 
 
-Ask = Callable[[str], Refused | None]
+Ask = Callable[[str], RefusedPart | None]
 
 
-def find_refused(parts: CreateParts, ask: Ask, whole: Refused) -> Iterator[Refused]:
+def find_refused(parts: CreateParts, ask: Ask, whole: RefusedPart) -> Iterator[RefusedPart]:
     """Yield the parts that a server refuses; if it refuses the remaining parts only together, yield those too."""
     plain = CreateParts(parts.head, (), (), ())
-    found: list[Refused] = []
+    found: list[RefusedPart] = []
 
     def refuse(group: Sequence[Part], build: Callable[[tuple[Part, ...]], CreateParts]) -> None:
         found.extend(_culprits(tuple(group), lambda some: ask(build(some).text)))
@@ -184,19 +185,22 @@ def find_refused(parts: CreateParts, ask: Ask, whole: Refused) -> Iterator[Refus
     unique = tuple(key for key in unique if key not in {each.part for each in found})
     for option in parts.options:
         keys = unique if option.kind is PartKind.PARTITION else ()
-        refuse([option], lambda some, keys=keys: replace(plain, columns=base, keys=keys, options=some))  # type: ignore[misc]
+        with_keys = replace(plain, columns=base, keys=keys)
+        refuse([option], lambda some, kept=with_keys: replace(kept, options=some))  # type: ignore[misc]
     yield from found
     yield from _rest(parts, found, lost, ask, whole)
 
 
-def _base(columns: Sequence[Part], found: Sequence[Refused]) -> tuple[Part, ...]:
+def _base(columns: Sequence[Part], found: Sequence[RefusedPart]) -> tuple[Part, ...]:
     """Return the columns that are not generated; refused ones become columns that every server can have."""
     refused = {each.part for each in found}
     plain = [part for part in columns if not part.is_generated]
     return tuple(replace(part, text=part.placeholder if part in refused else part.bare) for part in plain)
 
 
-def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask, whole: Refused) -> Iterator[Refused]:
+def _rest(
+    parts: CreateParts, found: Sequence[RefusedPart], lost: set[str], ask: Ask, whole: RefusedPart
+) -> Iterator[RefusedPart]:
     """Yield what is still refused without the parts that are known to be refused."""
     gone = {each.part for each in found if each.part}
     gone |= {key for key in parts.keys if key.columns & lost}
@@ -212,7 +216,7 @@ def _rest(parts: CreateParts, found: Sequence[Refused], lost: set[str], ask: Ask
         yield whole
 
 
-def _culprits(group: tuple[Part, ...], ask: Callable[[tuple[Part, ...]], Refused | None]) -> list[Refused]:
+def _culprits(group: tuple[Part, ...], ask: Callable[[tuple[Part, ...]], RefusedPart | None]) -> list[RefusedPart]:
     """Return the refused parts, by halving the group; parts that are refused only together are not named."""
     refused = ask(group) if group else None
     if refused is None:

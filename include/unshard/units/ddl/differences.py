@@ -13,9 +13,9 @@ from unshard.core.join.decision import conflicts_of, wanted
 from unshard.core.join.difference import alter_parts
 from unshard.core.join.joined import OpenChange
 from unshard.core.join.planning import JoinPlan, JoinScene, JoinStep, plan_join
-from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
+from unshard.core.join.states import History, OpenDifference, Past, State, forms, group_differences, past_of
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl.joining import JoinRules, restless, scene_of
+from unshard.units.ddl.joining import JoinRules, join_scene, restless
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
@@ -96,7 +96,7 @@ def _at_one_moment(
     """Read a target again while another process changes it: its table and its group belong together."""
     scene, history = None, cast("History", {})
     for _ in range(ATTEMPTS):
-        scene = scene_of(cast("Meta", meta), executor, rules, target)
+        scene = join_scene(cast("Meta", meta), executor, rules, target)
         history = meta.joins.steps(target)
         if scene is None or meta.joins.version(target) in (0, scene.joined.version):
             break
@@ -117,7 +117,7 @@ def _of_target(
         shards = tuple(sorted(scene.group.members))
         found: Sequence[OpenDifference] = [OpenDifference("the shards", State.CONFLICT, lack=shards, reason=reason)]
     else:
-        found = open_differences(scene.group, scene.target, plan.waiting)
+        found = group_differences(scene.group, scene.target, plan.waiting)
     for each in found:
         if change is None or each.state in BY_SHARDS:
             reasons = dict.fromkeys(unreadable[shard] for shard in each.reloads if shard in unreadable)

@@ -62,14 +62,14 @@ from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_constraints, read_foreign_keys, read_schema, read_schemas
 from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
 from unshard.adapters.targetddl import DdlTrialTables, TriedTable, create_schema
-from unshard.core.ddl.foreignkeys import clauses_of, for_present
+from unshard.core.ddl.foreignkeyclauses import clauses_of, for_present
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.statement import read, retarget
+from unshard.core.ddl.statement import read_ddl, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.join.difference import IN_TASK_ZONE
 from unshard.core.join.joined import JoinStatement
-from unshard.core.join.tables import features
+from unshard.core.join.jointables import features
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import STRICT
@@ -98,7 +98,7 @@ def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry)
     return before, DdlTrialTables(server, meta_schema).tried(before, statement, target, target)
 
 
-def intended(meta: "Meta", server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
+def intended_entry(meta: "Meta", server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
     """Return the entry with the target's structures in place of the shard's; the same after every crash.
 
     The target may have its own columns and indexes, so the trial is made on the target's structure. It is made once and
@@ -161,9 +161,9 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
     return True
 
 
-def drop_schema(meta: "Meta", connection: Connection, target: TableId, entry: QueueEntry) -> None:
+def replicate_drop_schema(meta: "Meta", connection: Connection, target: TableId, entry: QueueEntry) -> None:
     """Drop the empty schema of a DROP DATABASE, unless the source has created the schema again since."""
-    ddl = read(entry.statement.text, entry.statement.sql_mode, entry.statement.schema)
+    ddl = read_ddl(entry.statement.text, entry.statement.sql_mode, entry.statement.schema)
     if ddl.kind is not DdlKind.DROP_DATABASE:
         return
     changes = [each for each in meta.schema_defaults.of(entry.shard.source) if each.schema == ddl.database]
@@ -171,12 +171,12 @@ def drop_schema(meta: "Meta", connection: Connection, target: TableId, entry: Qu
         drop_empty_schema(connection, meta.schema, meta.task, target.schema)
 
 
-def record_write(meta: "Meta", server: Server, target: TableId) -> None:
+def record_ddl_write(meta: "Meta", server: Server, target: TableId) -> None:
     """Record in both schemas that the target has a DDL, before the meta tables say so."""
     record_ddl(server, Pair(meta.schema, meta.task, NO_SOURCE, target))
 
 
-def is_whole(entry: QueueEntry) -> bool:
+def is_whole_change(entry: QueueEntry) -> bool:
     """Whether the entry is a statement about a whole one-to-one target, which has no structures to compare."""
     return entry.whole not in (WholeChange.NONE, WholeChange.CREATE)
 
@@ -199,7 +199,7 @@ def execute_whole(
             log.info("statement done by another process table=%s shard=%s", target, entry.shard)
             return False
         if entry.whole is WholeChange.RENAME:
-            ((_, new),) = read(entry.routed, entry.statement.sql_mode, "").renames
+            ((_, new),) = read_ddl(entry.routed, entry.statement.sql_mode, "").renames
             create_schema(connection, new.schema, if_not_exists=True)
             if [*read_schemas(connection, [target, new])] == [new]:
                 return False
@@ -212,7 +212,7 @@ def is_create(entry: QueueEntry) -> bool:
     """Whether the entry states the structure of a shard, which the target must have; it alters nothing."""
     if entry.whole is WholeChange.CREATE:
         return True
-    return read(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
+    return read_ddl(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
 
 
 def _create(server: Server, target: TableId, like: TableSchema) -> bool:
@@ -269,7 +269,7 @@ def with_present_keys(connection: Connection, target: TableId, entry: QueueEntry
     """
     mode = entry.statement.sql_mode
     text = with_own_names(connection, target, entry.routed, mode)
-    ddl = read(text, mode, target.schema)
+    ddl = read_ddl(text, mode, target.schema)
     if not clauses_of(ddl, mode):
         return text
     return retarget(for_present(ddl, mode, target, read_foreign_keys(connection, [target])), {})
@@ -283,10 +283,10 @@ def with_own_names(connection: Connection, target: TableId, text: str, sql_mode:
 
 
 def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:
-    run_statement(connection, target, replace(entry.statement, text=entry.routed))
+    run_ddl(connection, target, replace(entry.statement, text=entry.routed))
 
 
-def run_statement(connection: Connection, target: TableId, statement: Statement) -> None:
+def run_ddl(connection: Connection, target: TableId, statement: Statement) -> None:
     """Execute a statement on the target in its own session settings; raises DdlRefused with the target's message."""
     limit_ddl_wait(connection, LOCK_WAIT_SECONDS)
     try:
@@ -311,7 +311,7 @@ def target_guard(connection: Connection, target: TableId, seconds: int | None = 
             serverstate.release_lock(connection, name)
 
 
-def guarded(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId, ...]:
+def guarded_targets(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId, ...]:
     """Return the target tables whose guard a session holds, without waiting and without blocking that session."""
     held = serverstate.are_locks_held(connection, [*map(_guard_of, targets)])
     return tuple(target for target, is_held in zip(targets, held, strict=True) if is_held)
@@ -364,7 +364,7 @@ class OnTarget:
         return None if tried.is_split else tried.after
 
     def lacks(self, asked: frozenset[str]) -> frozenset[str]:
-        """Return those of these features that the server leaves out (core.join.tables.FEATURES)."""
+        """Return those of these features that the server leaves out (core.join.jointables.FEATURES)."""
         if self._features is None:
             self._features = features(self._trials.with_features().create_sql)
         return asked - self._features
@@ -387,7 +387,7 @@ class OnTarget:
             run = _own_statement(text, self._time_zone if IN_TASK_ZONE in text else "+00:00")
             if entry is not None:
                 run = replace(entry.statement, text=with_present_keys(connection, target, entry))
-            run_statement(connection, target, run)
+            run_ddl(connection, target, run)
             self._record(target)
         return True
 

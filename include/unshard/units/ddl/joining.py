@@ -27,9 +27,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.lock import DdlLock, named
+from unshard.core.ddl.lock import DdlLock, shard_names
 from unshard.core.ddl.queue import QueueEntry, ShardState, groups, is_alone
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import begun_at, begun_names, conflicts_of, steps_to_join, unjoined_columns
@@ -43,10 +44,11 @@ from unshard.core.join.difference import (
     leads_to,
     single_parts,
     taken_names,
-    target_of,
+    target_with_ids,
 )
-from unshard.core.join.group import Member, begin, intended, with_member
+from unshard.core.join.group import Member, begin_group, intended, with_member
 from unshard.core.join.joined import Completion, JoinedTarget, JoinStatement, OpenChange, with_reloaded
+from unshard.core.join.jointables import features
 from unshard.core.join.planning import (
     ColumnsOfShard,
     Following,
@@ -57,13 +59,12 @@ from unshard.core.join.planning import (
     TargetChange,
     adopted_names,
     announced,
-    digest_of,
     entries_between,
     is_quiet,
     needed_states,
     plan_join,
+    shards_digest,
 )
-from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
@@ -136,12 +137,12 @@ class Followed:
         return self.moved
 
 
-def follow_each(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Followed:
+def follow_each_target(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Followed:
     """Do everything that is due for all targets; return the errors instead of raising them."""
     moved, errors = False, dict[TableId, UnshardError]()
     resting = meta.joins.resting()
     for target, shards in groups(meta.structures.shards()).items():
-        if resting.get(target) and resting[target] == digest_of(shards):
+        if resting.get(target) and resting[target] == shards_digest(shards):
             continue
         try:
             moved = _Follower(meta, executor, rules, target).run() or moved
@@ -150,14 +151,14 @@ def follow_each(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules
     return Followed(moved, errors)
 
 
-def planned(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
+def planned_joins(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
     """Return what is due and what waits for each joined target; changes nothing."""
     return {target: plan_join(scene) for target, scene in scenes(meta, executor, rules).items()}
 
 
 def scenes(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
     """Return the state of each target for which something may be due; changes nothing."""
-    found = ((target, scene_of(meta, executor, rules, target)) for target in restless(meta))
+    found = ((target, join_scene(meta, executor, rules, target)) for target in restless(meta))
     return {target: scene for target, scene in found if scene is not None}
 
 
@@ -169,7 +170,7 @@ def restless(meta: "MetaReader") -> Iterator[TableId]:
             yield target
 
 
-def scene_of(meta: "Meta", executor: "OnTarget", rules: JoinRules, target: TableId) -> JoinScene | None:
+def join_scene(meta: "Meta", executor: "OnTarget", rules: JoinRules, target: TableId) -> JoinScene | None:
     """Return the state of a joined target; None if it has not joined or does not exist."""
     return _Follower(meta, executor, rules, target).scene()
 
@@ -247,7 +248,7 @@ class _Follower:
             return False
         plan = plan_join(scene)
         if not plan.stages:
-            if plan.is_settled and (digest := digest_of(scene.shards)):
+            if plan.is_settled and (digest := shards_digest(scene.shards)):
                 self.meta.joins.note_settled(joined, digest, needed_states(scene))
             return False
         return any(self._run(stage, scene) for stage in plan.stages if stage.kind is not JoinStep.WAIT_FOR_ROWS)
@@ -328,13 +329,13 @@ class _Follower:
             return False
         self._refuse_locked(shards)
         schemas = self.meta.structures.get({first[state.shard] for state in known})
-        group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin)
+        group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin_group)
         if conflicts := conflicts_of(group):
             raise ShardsWithoutJoin(str(self.target), "; ".join(map(str, conflicts)))
         for error in unjoined_columns(self.target, group, present):
             raise error
         names = begun_names(group, present)
-        there = target_of(present, names, self._lacks(schemas.values(), present))
+        there = target_with_ids(present, names, self._lacks(schemas.values(), present))
         has_more = bool(steps_to_join(group, there).contracting)
         if has_more:
             self.meta.structures.put(present)
@@ -352,7 +353,7 @@ class _Follower:
         if lock is not None and not lock.entry.is_alone:
             raise ShardModeWaits(str(self.target), "optimistic", f"lock {lock.id} is open")
         if late:
-            raise ShardModeWaits(str(self.target), "optimistic", f"{named(late)} lacks a DDL of its group")
+            raise ShardModeWaits(str(self.target), "optimistic", f"{shard_names(late)} lacks a DDL of its group")
 
     def _run(self, stage: JoinStage, scene: JoinScene) -> bool:
         log.info("join %s: %s", stage.kind, stage.text)
@@ -490,7 +491,7 @@ class _Follower:
         for number, statement in enumerate(change.statements):
             present = replace(change, done=number)
             try:
-                is_done = self.executor.execute(self.target, statement, own, lambda: self._is_open(present))  # noqa: B023
+                is_done = self.executor.execute(self.target, statement, own, partial(self._is_open, present))
             except UnshardError as error:
                 if not error.transient and not isinstance(error, TargetChanged):
                     self.meta.joins.fail(self.target, present, str(error))

@@ -19,7 +19,7 @@ from unshard.core.ddl.lock import (
     members_of,
 )
 from unshard.core.ddl.onetoone import waiting
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange, chain, groups
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange, groups, structure_chain
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.columnreload import filled_columns, own_values
@@ -29,7 +29,7 @@ from unshard.core.window.suspension import SuspendedTarget
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import MetaReader
-    from unshard.core.ddl.waysout import Conflict
+    from unshard.core.ddl.waysout import LockConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Scene:
         decision = self.decide(lock)
         return self._facts_as(LockView, lock, decision, **_ways_of(self, lock, decision))
 
-    def conflict_of(self, lock: DdlLock, decision: LockDecision) -> "Conflict | None":
+    def conflict_of(self, lock: DdlLock, decision: LockDecision) -> "LockConflict | None":
         """Return the conflict of a lock with the structures of its group; None if it has none."""
         if not decision.conflicts:
             return None
@@ -187,7 +187,7 @@ class Scene:
         members = waysout.concerned(self.members(lock.target))
         present = self.structure_of(lock)
         schemas = self.schemas_of({*waysout.digests(members, lock), *filter(None, [present])})
-        return waysout.Conflict(members, lock, self.pending_skips, decision.conflicts, schemas, present)
+        return waysout.LockConflict(members, lock, self.pending_skips, decision.conflicts, schemas, present)
 
     def _facts_as(self, kind: type[V], lock: DdlLock, decision: LockDecision, **more: Any) -> V:
         """Return the same as an object of this class; `more` are the fields that `LockFacts` lacks."""
@@ -241,7 +241,7 @@ def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, A
     return {}
 
 
-def _of_conflict(conflict: "Conflict | None") -> dict[str, Any]:
+def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:
     if conflict is None:
         return {}
     from unshard.core.ddl import waysout
@@ -260,7 +260,11 @@ def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[s
 
     entry, present = new.queue[0], scene.structure_of(lock)
     # Each shard is at the structure before its first queued DDL, and the target has its columns.
-    shown = {present} if present else {entry.before, *(chain(state)[0] for state in group if state is not new)} - {""}
+    shown = (
+        {present}
+        if present
+        else {entry.before, *(structure_chain(state)[0] for state in group if state is not new)} - {""}
+    )
     schemas = scene.schemas_of({entry.after, *shown})
     statements = place(lock.target, schemas[entry.after], [schemas[digest] for digest in shown])
     if not statements:

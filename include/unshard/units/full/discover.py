@@ -17,9 +17,9 @@ from unshard.core.ddl.online import (
     BY_TRIGGER,
     CHANGELOG,
     DEFAULT_RULES,
+    OnlineRole,
     OnlineTable,
     OnlineTables,
-    Role,
     is_of_gh_ost,
     names_word,
 )
@@ -91,8 +91,8 @@ def _online_tables(
     shadows = {table: real for table in named if (real := rules.shadow.real(table, shards))}
     trash = {table: real for table in named if table not in shadows and (real := rules.trash.real(table, shards))}
     seen = dict.fromkeys(shadows, BY_RULE) if rules.shadow.are_own else _at_work(connection, shadows, trash)
-    found = [OnlineTable(table, shadows[table], Role.SHADOW, by, is_whole=False) for table, by in seen.items()]
-    found += [OnlineTable(table, real, Role.TRASH, BY_RULE) for table, real in trash.items()]
+    found = [OnlineTable(table, shadows[table], OnlineRole.SHADOW, by, is_whole=False) for table, by in seen.items()]
+    found += [OnlineTable(table, real, OnlineRole.TRASH, BY_RULE) for table, real in trash.items()]
     return tuple(found), [(table, real) for table, real in shadows.items() if table not in seen]
 
 

@@ -36,8 +36,16 @@ from unshard.adapters.target.fencesteps import bounds_of
 from unshard.config import Consistency, OnDuplicate
 from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
-from unshard.core.full.chunks import Key, finds_alike, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
-from unshard.core.full.progress import weights
+from unshard.core.full.chunks import (
+    Key,
+    finds_alike,
+    is_chunked,
+    may_leave_rows,
+    pack_key,
+    ranges_between,
+    walked_columns,
+)
+from unshard.core.full.fullprogress import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.rows.writepath import LoadData
 from unshard.core.task.state import Chunk, ChunkState, Phase
@@ -252,7 +260,7 @@ def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tu
 
 
 def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chunk]:
-    spans = ranges(bounds)
+    spans = ranges_between(bounds)
     for number, (span, weight) in enumerate(zip(spans, weights(size, len(spans)), strict=True), 1):
         yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper), weight=weight)
 

@@ -18,7 +18,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.tablerows import rows_statement
 from unshard.adapters.target.rendering import content_of
-from unshard.adapters.textrows import prepare, read_rows, schema_of
+from unshard.adapters.textrows import prepare_reading, read_rows, schema_of
 from unshard.adapters.upstream import begin_snapshot, lock_table
 from unshard.core import codec
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
@@ -122,10 +122,10 @@ def files_of(batches: Iterator[pa.RecordBatch], rows: int, size: int) -> Iterato
     def one_file(batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
         room, space = rows or math.inf, size or math.inf
         while batch is not None and room > 0 and space > 0:
-            by_size = batch.num_rows if space == math.inf else space * batch.num_rows // max(bytes_of(batch), 1)
+            by_size = batch.num_rows if space == math.inf else space * batch.num_rows // max(batch_bytes(batch), 1)
             fitting = int(min(room, max(1, by_size), batch.num_rows))
             part, rest = batch.slice(0, fitting), batch.slice(fitting)
-            room, space = room - part.num_rows, space - bytes_of(part)
+            room, space = room - part.num_rows, space - batch_bytes(part)
             yield part
             batch = rest if rest.num_rows else taken()
         if batch is not None:
@@ -135,7 +135,7 @@ def files_of(batches: Iterator[pa.RecordBatch], rows: int, size: int) -> Iterato
         yield one_file(first)
 
 
-def bytes_of(batch: pa.RecordBatch) -> int:
+def batch_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of the batch's values."""
     return sum(len(content_of(column)) for column in batch.columns)
 
@@ -147,7 +147,7 @@ def _write(job: DumpJob, piece: DumpPiece, arrow: pa.Schema, batches: Iterator[p
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal size
         for batch in batches:
-            size += bytes_of(batch)
+            size += batch_bytes(batch)
             yield batch
 
     written = job.storage.write_batches(path, arrow, counted())
@@ -165,7 +165,7 @@ def _within_rate(job: DumpJob, meta: Meta, batches: Iterator[pa.RecordBatch]) ->
     """Yield the batches at the rate of the source; the server waits with the next rows until they are read."""
     for batch in batches:
         if job.rate:
-            time.sleep(meta.rates.take(job.source, bytes_of(batch), job.rate))
+            time.sleep(meta.rates.take(job.source, batch_bytes(batch), job.rate))
         yield batch
 
 
@@ -203,7 +203,7 @@ def _connected(job: DumpJob, table: TableId) -> Iterator[Connection]:
     shard = Shard(job.source, table)
     connection = mysql.connect_raw(job.server, f"source {job.source}")
     try:
-        prepare(connection)
+        prepare_reading(connection)
         if job.where:
             tablerows.prepare_condition(connection)
         yield connection

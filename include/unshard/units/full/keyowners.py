@@ -63,7 +63,7 @@ def _with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardSta
     return [replace(clash, owner=owners.get(clash.digest)) for clash in clashes], answered == asked.keys()
 
 
-def has_row(work: Work, state: ShardState, clash: Clash) -> bool:
+def shard_has_key(work: Work, state: ShardState, clash: Clash) -> bool:
     """Return whether a shard has a row with that key now."""
     with contextlib.closing(_connect(work, state.shard.source)) as connection:
         return _has(work, connection, state, clash)

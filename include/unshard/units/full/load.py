@@ -54,7 +54,7 @@ from unshard.adapters.spark import map_items
 from unshard.adapters.structures import has_rows, keeps_pages, read_schema
 from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
-from unshard.core.full.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing
+from unshard.core.full.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing_indexes
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.rowerrors import Clash, Found, RowErrors
 from unshard.core.task.state import Chunk, ChunkState, Phase
@@ -66,7 +66,7 @@ from unshard.errors.meta import FinishedElsewhere, StoredFileMissing
 from unshard.errors.source import StatementRefused, TableMissing
 from unshard.units.ddl.execute import LOCK_WAIT_SECONDS, target_guard
 from unshard.units.full.dump import dump_again, dump_folder, refuse_left
-from unshard.units.full.keyowners import has_row, name_owners, stopped_by
+from unshard.units.full.keyowners import name_owners, shard_has_key, stopped_by
 from unshard.units.full.loadchunks import LoadBatch, LoadJob, load_one_batch, unload_batch
 from unshard.units.full.snapshot import check_recorded_alike
 from unshard.units.full.targets import by_filled_keys, refuse_engines, reshaped_by
@@ -141,7 +141,7 @@ def _make(work: Work, target: TableId, indexes: tuple[LateIndex, ...], seconds: 
             if seconds:
                 raise
             return
-        if absent := missing(read_schema(connection, target), indexes):
+        if absent := missing_indexes(read_schema(connection, target), indexes):
             log.info("creating indexes table=%s indexes=%s", target, ", ".join(index.name for index in absent))
             mysql.plain_mode(connection)
             mysql.query(connection, add_statement(target, absent))
@@ -170,7 +170,7 @@ def reread_mended(work: Work, source: str, job_of: Callable[[str], LoadJob]) -> 
 def _changed(work: Work, clashes: Iterable[Clash], states: dict[Shard, ShardState]) -> Iterator[Shard]:
     for clash in clashes:
         for shard in (clash.shard, clash.owner):
-            if shard in states and clash.condition and not has_row(work, states[shard], clash):
+            if shard in states and clash.condition and not shard_has_key(work, states[shard], clash):
                 yield shard
 
 

@@ -45,9 +45,9 @@ from unshard.adapters.target import (
     open_session,
     write_or_defer,
 )
-from unshard.adapters.target.deferring import record
+from unshard.adapters.target.deferring import record_deferred
 from unshard.adapters.target.deletes import delete_keys, remove_rows
-from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
+from unshard.adapters.target.diverting import MAX_DIVERTED, note_diverted, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import Pair, hold_version, prepare_fence, record_write
 from unshard.adapters.target.sending import blank_rows
@@ -58,7 +58,7 @@ from unshard.core import codec
 from unshard.core.full.chunks import is_chunked, unpack_key, walked_columns
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import Found
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql.literals import INTEGERS
@@ -71,7 +71,7 @@ from unshard.errors.rows import Collision
 from unshard.units.full.dumpchunks import meta_of
 from unshard.units.rows.batchruns import key_of_rows
 from unshard.units.rows.conversion import Behind, Conversion, conversion, conversion_by_ids, convert
-from unshard.units.rows.shuffle import encode
+from unshard.units.rows.shuffle import encode_keys
 
 Key = tuple[bytes, ...]
 
@@ -97,7 +97,7 @@ class OtherChunks:
             return set()
         wanted_keys = [*wanted]
         columns = [pa.array(values, pa.binary()) for values in zip(*wanted_keys, strict=True)]
-        keys = encode(self.key, columns)
+        keys = encode_keys(self.key, columns)
         found = np.zeros(len(keys), bool)
         for chunk in self._loaded(_numbers(self.structure, self.key, columns)):
             for batch in self.storage.read_batches(chunk.path):
@@ -326,7 +326,7 @@ def _write(
     rows = Lines(destination, Mode.PLAIN, lines, blank, [load_batch.shard] * len(lines))
     unique = unique_keys(job.targets[load_batch.target])
     diverts = job.diverts and bool(plan.key)
-    writes = Writes(load_batch.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=diverts)
+    writes = Writes(load_batch.target, [rows], unique, CollisionPolicy(job.on_duplicate.value), diverts=diverts)
     left: list[DeferredRow] = []
 
     def write(some: Writes) -> Loaded:
@@ -338,6 +338,6 @@ def _write(
         loaded, diverted = without_refused(connection, writes, write, MAX_DIVERTED)
     except Collision as error:
         raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
-    note(connection, job.row_error_table, job.task, own.key, diverted)
-    record(connection, job.deferred_table, job.task, load_batch.target, own.key, left)
+    note_diverted(connection, job.row_error_table, job.task, own.key, diverted)
+    record_deferred(connection, job.deferred_table, job.task, load_batch.target, own.key, left)
     return loaded

@@ -34,7 +34,7 @@ from unshard.adapters.upstream import SnapshotMoment, begin_snapshot
 from unshard.binlog.events import EventType, read_frame
 from unshard.config import Instance, OnDuplicate, ShardMode
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
+from unshard.core.ddl.online import OnlineRole, OnlineTable, OnlineTables
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema, shape_of
@@ -44,7 +44,7 @@ from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.comparison import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
-from unshard.core.window.rulechanges import digest_of, rules_of
+from unshard.core.window.rulechanges import rules_digest, rules_of
 from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
@@ -52,7 +52,7 @@ from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables
-from unshard.units.foreignkeys import keys_of_shards
+from unshard.units.enforcedkeys import keys_of_shards
 from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.full.targets import (
     by_filled_keys,
@@ -126,7 +126,9 @@ def _first_at(server: Server, replica: tuple[str, int], first: Location, moment:
 @contextlib.contextmanager
 def _events(server: Server, source: str, first: Location, replica_id: int) -> Iterator[Iterator[bytes]]:
     with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-        yield chain.from_iterable(run.events() for run in binlogstream.dump(connection, source, first, replica_id))
+        yield chain.from_iterable(
+            run.events() for run in binlogstream.stream_runs(connection, source, first, replica_id)
+        )
 
 
 # --- the snapshot
@@ -173,7 +175,7 @@ def take_snapshot(work: Work, source: str) -> SnapshotReport:
 def note_rules(work: Work, instance: Instance, begins: Location) -> None:
     """Record the rules that a source follows from a location on."""
     routing, online = instance.routing, instance.online
-    work.meta.rules.put(instance.source.id, digest_of(routing, online), rules_of(routing, online), begins)
+    work.meta.rules.put(instance.source.id, rules_digest(routing, online), rules_of(routing, online), begins)
 
 
 def retake_snapshot(work: Work, source: str) -> SnapshotReport:
@@ -297,7 +299,7 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
 
 def _shadows(connection: Connection, online_tables: OnlineTables) -> dict[TableId, TableSchema]:
     return structures.read_schemas(
-        connection, [online_table.table for online_table in online_tables if online_table.role is Role.SHADOW]
+        connection, [online_table.table for online_table in online_tables if online_table.role is OnlineRole.SHADOW]
     )
 
 

@@ -39,10 +39,10 @@ from unshard.errors.locks import ShardModeWaits
 from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional, ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
 from unshard.units.ddl import joining
-from unshard.units.ddl.createtrial import Refused, TrialTables
+from unshard.units.ddl.createtrial import RefusedPart, TrialTables
 from unshard.units.ddl.execute import OnTarget, create_target
 from unshard.units.ddl.joining import JoinRules, ReloadOutcome, no_reload
-from unshard.units.foreignkeys import keys_of_shards
+from unshard.units.enforcedkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work
 
@@ -212,7 +212,7 @@ def without_refused_indexes(work: Work, schemas: Mapping[TableId, TableSchema]) 
     """Return the structures without the non-unique indexes that the target refuses, if the task file requests this."""
     if work.task.options.unsupported_indexes is not UnsupportedIndexes.LEAVE_OUT or not schemas:
         return dict(schemas)
-    supported: dict[str, tuple[TableSchema, tuple[Refused, ...]]] = {}
+    supported: dict[str, tuple[TableSchema, tuple[RefusedPart, ...]]] = {}
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         trials = TrialTables(connection, work.task.meta_schema)
         for table, schema in schemas.items():
@@ -231,7 +231,7 @@ def join_targets(work: Work) -> bool:
 
     Columns that must be read again wait for the coordinator.
     """
-    return joining.follow_each(work.meta, *_parts(work)).raised()
+    return joining.follow_each_target(work.meta, *_parts(work)).raised()
 
 
 def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool) -> None:
@@ -247,7 +247,7 @@ def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool
         with contextlib.suppress(ShardModeWaits, ColumnTypesDiffer):  # until then rows go by names and by the locks
             join_targets(work)
     elif not work.meta.joins.begun().isdisjoint(targets):
-        joining.follow_each(work.meta, *_parts(work))
+        joining.follow_each_target(work.meta, *_parts(work))
     if releases:
         joining.follow_decisions(work.meta, *_parts(work), targets)
 

@@ -49,7 +49,7 @@ from pymysql.connections import Connection
 from unshard.adapters import binlogstream, mysql, upstream
 from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.cutter import RunCutter
-from unshard.binlog.decoder import opened, unwrapped
+from unshard.binlog.decoder import opened_events, unwrapped
 from unshard.binlog.events import (
     ARTIFICIAL,
     BETWEEN,
@@ -79,7 +79,7 @@ from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import GTIDS, HISTORIES, QueryKind, classify, read_gtid, read_history
 from unshard.core.model import Location, Server, TableId
 from unshard.core.relay.gtidset import History, contains, has_gtid, same
-from unshard.core.relay.segment import POSITIONS, RowImages, Segment, TransactionContent, difference, dump_start
+from unshard.core.relay.segment import POSITIONS, RowImages, Segment, TransactionContent, content_difference, dump_start
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
     BinlogPurged,
@@ -123,8 +123,8 @@ def compare_last(
     if copy is None:
         return None
     with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)) as one:
-        events = _transaction(binlogstream.dump(one, source, copy, replica_id), copy)
-        found = difference(last.content, read_content(events, str(copy)))
+        events = _transaction(binlogstream.stream_runs(one, source, copy, replica_id), copy)
+        found = content_difference(last.content, read_content(events, str(copy)))
     if found:
         ours, theirs = found
         raise FailoverDiverged(source, identity, last.gtid, str(last.place), ours, str(copy), theirs)
@@ -140,7 +140,7 @@ def last_pulled(store: RelayStore, source: str, end: Location) -> Last | None:
         frames = list(walk(data.data, data.checksum, source))
         tail = CHECKSUM if data.checksum else 0
         begins = [number for number, (_, frame) in enumerate(frames) if frame.type in GTIDS]
-        mine = opened(data.data, frames[begins[-1] if begins else 0 :], tail, data.origin)
+        mine = opened_events(data.data, frames[begins[-1] if begins else 0 :], tail, data.origin)
         if begins:
             offset, frame = frames[begins[-1]]
             gtid = read_gtid(data.data[offset + HEADER : offset + frame.size - tail], frame, source).text
@@ -214,7 +214,7 @@ def _find(server: Server, source: str, gtid: str, until: Location, replica_id: i
         with contextlib.closing(
             mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
         ) as connection:
-            runs = binlogstream.dump(connection, source, Location(file, len(MAGIC)), replica_id)
+            runs = binlogstream.stream_runs(connection, source, Location(file, len(MAGIC)), replica_id)
             is_older, position = _find_in(runs, file, gtid)
         if position is not None:
             if position >= POSITIONS:
@@ -607,7 +607,7 @@ class _Pull:
         stream, cutter = self.stream, self.stream.cutter
         with stream.explained():
             start = stream.begin()
-            dump = binlogstream.dump(stream.connection, stream.source, start, _replica_id(stream.options))
+            dump = binlogstream.stream_runs(stream.connection, stream.source, start, _replica_id(stream.options))
             for run in dump:
                 for size in stream.read(run, self.stop):
                     meter.add(size)

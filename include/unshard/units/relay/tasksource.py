@@ -70,7 +70,7 @@ class LiveSource:
 
 def _running(work: Work, source: str) -> SyncState:
     sync_state = work.meta.windows.sync_state(source)
-    if sync_state.checkpoint is None or PendingWork.PAUSE in sync_state.beside:
+    if sync_state.checkpoint is None or PendingWork.PAUSE in sync_state.pending:
         work.meta.pauses.refuse()
     return sync_state
 

@@ -23,7 +23,7 @@ def first_unread(server: Server, source: str, location: Location) -> int | Unrea
     if location.position >= POSITIONS:
         return Unread.UNKNOWN
     with closing(mysql.connect(server, f"source {source}")) as connection:
-        runs = binlogstream.dump(connection, source, location, random.randrange(*binlogstream.REPLICA_IDS))
+        runs = binlogstream.stream_runs(connection, source, location, random.randrange(*binlogstream.REPLICA_IDS))
         try:
             return first_time(chain.from_iterable(run.events() for run in runs))
         except DumpRefused:

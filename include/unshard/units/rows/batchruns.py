@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target.evaluator import ExpressionEvaluator
-from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.rendering import take_rows
 from unshard.adapters.target.sending import blank_rows
 from unshard.core.ddl.columnnames import as_own
 from unshard.core.model import Shard, TableSchema
@@ -114,10 +114,10 @@ def _keyed(
     existed, exists = ~adds[groups.first], adds[groups.last]
     kept = existed | exists | origin.safe
     existed, exists, last = existed[kept], exists[kept], groups.last[kept]
-    lines, blank = rendered(columns, last[exists], conversion)
+    lines, blank = rendered_rows(columns, last[exists], conversion)
     places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
     counts = existed.astype(np.int32), exists.astype(np.int32)
-    names = rows_of(key, last)
+    names = take_rows(key, last)
     bases = None
     if origin.tracked:
         comes = pa.array(adds)
@@ -142,12 +142,12 @@ def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.Binar
     """Return the encoded key of each row; converts only the key columns."""
     fields = tuple(conversion.fields[number] for number in conversion.key)
     only = Conversion(conversion.destination.only(conversion.key), fields, ())
-    return shuffle.encode([field.column for field in fields], convert(only, columns))
+    return shuffle.encode_keys([field.column for field in fields], convert(only, columns))
 
 
-def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
+def rendered_rows(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
     """Return the lines of these rows in the target, and marks of those with an ENUM value with index 0."""
-    taken = [rows_of(column, rows) for column in columns]
+    taken = [take_rows(column, rows) for column in columns]
     values = convert(conversion, taken)
     return conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
 

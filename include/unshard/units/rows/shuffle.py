@@ -99,13 +99,13 @@ END = b"\0\0"
 NOTHING = pa.scalar(b"", pa.binary())
 
 
-def encode(columns: Sequence[Column], values: Sequence[pa.Array]) -> pa.BinaryArray:
+def encode_keys(columns: Sequence[Column], values: Sequence[pa.Array]) -> pa.BinaryArray:
     """Return one key per row from the columns of canonical values."""
     parts = [_integers(v) if c.data_type in INTEGERS else _escaped(v) for c, v in zip(columns, values, strict=True)]
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, NOTHING)
 
 
-def decode(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...]:
+def decode_key(columns: Sequence[Column], key: bytes) -> tuple[bytes, ...]:
     """Return the canonical values of a key."""
     values, place = [], 0
     for column in columns:

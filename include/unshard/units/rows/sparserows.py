@@ -215,7 +215,7 @@ class _Fold:
         """Return the runs of keys that have runs with gaps, and of the earlier keys of such rows."""
         gaps = np.flatnonzero(self._come >= PATCH)
         found = {self._keys[row].as_py() for row in gaps.tolist()}
-        found |= {base for row in gaps.tolist() if (base := split(self._lines[row].as_py())[0])}
+        found |= {base for row in gaps.tolist() if (base := split_line(self._lines[row].as_py())[0])}
         chosen = pc.is_in(self._keys, pa.array(list(found), pa.binary()))
         involved: np.ndarray = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
         return involved
@@ -227,7 +227,7 @@ class _Fold:
         if come < PATCH:
             return layout, _fields(self._lines[row].as_py()), b"", 1
         shard, key = self._name(row)
-        base, line = split(self._lines[row].as_py())
+        base, line = split_line(self._lines[row].as_py())
         name = (shard, base or key)
         if name in self._states:
             before = self._states[name]
@@ -271,7 +271,7 @@ class _Fold:
     def _shown(self, key: bytes) -> str:
         schema = self._job.schemas[self._target]
         columns = [schema.column(name) for name in schema.key]
-        values = shuffle.decode(columns, key)
+        values = shuffle.decode_key(columns, key)
         return ", ".join(
             f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}"
             for c, value in zip(columns, values, strict=True)
@@ -299,7 +299,7 @@ class _Fold:
         return made
 
 
-def split(line: bytes) -> tuple[bytes, bytes]:
+def split_line(line: bytes) -> tuple[bytes, bytes]:
     """Return the earlier key of the row that a run with gaps changes (empty: unchanged), and the line."""
     end = _SIZE_BYTES + int.from_bytes(line[:_SIZE_BYTES], "little")
     return line[_SIZE_BYTES:end], line[end:]

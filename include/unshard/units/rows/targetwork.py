@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,18 @@ import pyarrow.compute as pc
 from unshard.adapters.target import Applied, Changes, Lines, Mode, Origins, Patches, RowRemoval, Writes
 from unshard.adapters.target.applyinorder import ConnectedTables, RowStep, apply_in_order
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.rendering import take_rows
 from unshard.adapters.target.targetrows import Selected
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions, Op, RowStepKind, StepImages, Write, actions, steps_of
+from unshard.core.rows.compaction import (
+    CollisionPolicy,
+    Op,
+    RowStepKind,
+    StepImages,
+    Write,
+    image_steps,
+    row_operations,
+)
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
 from unshard.core.structures.tablekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
@@ -44,7 +52,7 @@ from unshard.units.rows.batchruns import (
     is_ascending,
     is_tracked,
     key_of_rows,
-    rendered,
+    rendered_rows,
 )
 from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
@@ -56,7 +64,7 @@ from unshard.units.rows.sparserows import (
     lines_with_gaps,
     masks_of,
     refuse_lost_keys,
-    split,
+    split_line,
     whole_or_refused,
 )
 from unshard.units.rows.windowjob import WindowJob, fence_of
@@ -96,7 +104,7 @@ class Keys(Sequence[tuple[bytes, ...]]):
 
     def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | Keys":
         if isinstance(place, int):
-            return shuffle.decode(self.columns, self.encoded[place].as_py())
+            return shuffle.decode_key(self.columns, self.encoded[place].as_py())
         first, last, _ = place.indices(len(self))
         return Keys(self.columns, self.encoded.slice(first, last - first))
 
@@ -119,7 +127,7 @@ class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
     def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | OptionalKeys | None":
         if isinstance(place, int):
             key = self._encoded[place].as_py()
-            return None if key is None else shuffle.decode(self._columns, key)
+            return None if key is None else shuffle.decode_key(self._columns, key)
         first, last, _ = place.indices(len(self))
         return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
 
@@ -179,7 +187,7 @@ class _Content:
         shards = Selected(job.shards, _numbers(runs, "shard")[rows])
         places = self.order[rows]
         return Lines(
-            job.layouts[layout].destination, mode, rows_of(self.line, places), rows_of(self.blank, places), shards
+            job.layouts[layout].destination, mode, take_rows(self.line, places), take_rows(self.blank, places), shards
         )
 
 
@@ -205,7 +213,7 @@ def _keyed(job: WindowJob, target: int, given: pa.Table) -> Parts:
     columns = tuple(schema.column(name) for name in schema.key)
     keys = _array(runs, "key")
     moves = found.origins is not None and bool(pc.any(pc.not_equal(found.origins, keys.take(pa.array(last)))).as_py())
-    table = actions(several_keys=moves or len(schema.unique_indexes) > 1)
+    table = row_operations(several_keys=moves or len(schema.unique_indexes) > 1)
     deleted = np.array([table[code].delete for code in range(len(table))])[found.cases]
     written = np.array([table[code].write for code in range(len(table))])[found.cases]
     gone = pc.unique(keys.take(pa.array(last[deleted])))
@@ -234,7 +242,7 @@ def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
     if has_gaps:
         runs = folded(job, target, runs)
         narrow = runs.drop_columns(["line", "blank"])
-    if broken is not None and job.collisions is Collisions.ERROR:
+    if broken is not None and job.collisions is CollisionPolicy.ERROR:
         raise _disorder(job, target, narrow, broken)
     content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
     return _Sorted(narrow, content, last, cases, origins)
@@ -296,7 +304,7 @@ def _by_key(
     job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray, how: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:
     """Sort the rows to write by key, and resolve the keys that two shards have."""
-    key = rows_of(_array(runs, "key"), rows)
+    key = take_rows(_array(runs, "key"), rows)
     if is_ascending(key):
         return rows, how, ()
     seq = _numbers(runs, "seq")[rows]
@@ -311,12 +319,12 @@ def _by_key(
     )
     clashes = (*clashes[:-1], replace(clashes[-1], others=len(seconds) - len(clashes)))
     match job.collisions:
-        case Collisions.ERROR:
+        case CollisionPolicy.ERROR:
             clash = clashes[0]
             raise Collision(str(clash.target), clash.key, str(clash.shard), f"shard {clash.owner}", clash.condition)
-        case Collisions.REPLACE:
+        case CollisionPolicy.REPLACE:
             kept = ~np.append(same[1:], False)
-        case Collisions.IGNORE:
+        case CollisionPolicy.IGNORE:
             kept = ~same
     return rows[kept], how[kept], clashes
 
@@ -330,7 +338,7 @@ def _writes(
             places = rows[(how == write) & (layouts == layout)]
             made = content.lines(runs, job, layout, places, mode)
             chosen = pa.array(places)
-            yield _with_patches(job, runs, chosen, replace(made, order=rows_of(_array(runs, "key"), places))), chosen
+            yield _with_patches(job, runs, chosen, replace(made, order=take_rows(_array(runs, "key"), places))), chosen
 
 
 def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
@@ -353,7 +361,7 @@ def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines)
     target = made.destination.table
     schema = job.schemas[job.targets.index(target)]
     own, come = _array(runs, "key").take(rows), _numbers(runs, "come")[rows.to_numpy()]
-    parts = [split(line) for line in made.lines.take(pa.array(gaps)).to_pylist()]
+    parts = [split_line(line) for line in made.lines.take(pa.array(gaps)).to_pylist()]
     bases = [base or key for (base, _), key in zip(parts, own.to_pylist(), strict=True)]
     places = np.arange(len(made.lines))
     places[gaps] = len(made.lines) + np.arange(len(gaps))
@@ -367,20 +375,20 @@ def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int
     owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
     key, schema = runs["key"][second].as_py(), job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
-    condition = any_of(columns, [shuffle.decode(columns, key)])
-    return Clash(job.targets[target], shown_key(job, target, key), condition, shard, owner)
+    condition = any_of(columns, [shuffle.decode_key(columns, key)])
+    return Clash(job.targets[target], shown_row_key(job, target, key), condition, shard, owner)
 
 
 def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:
     shard = job.shards[runs["shard"][row].as_py()]
-    return KeyOutOfOrder(str(shard), str(job.targets[target]), shown_key(job, target, runs["key"][row].as_py()))
+    return KeyOutOfOrder(str(shard), str(job.targets[target]), shown_row_key(job, target, runs["key"][row].as_py()))
 
 
-def shown_key(job: WindowJob, target: int, key: bytes) -> str:
+def shown_row_key(job: WindowJob, target: int, key: bytes) -> str:
     """Return a key as messages show it."""
     schema = job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
-    values = shuffle.decode(columns, key)
+    values = shuffle.decode_key(columns, key)
     pairs = zip(columns, values, strict=True)
     return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
 
@@ -415,7 +423,7 @@ def images_of(
         found, marks, _ = lines_with_gaps(batch, conversion, masks_of(batch).to_pylist(), needed)
         lines, blank = pa.array(found, pa.binary()), pa.array(marks)
     else:
-        made, marked = rendered(columns, np.flatnonzero(needed), conversion)
+        made, marked = rendered_rows(columns, np.flatnonzero(needed), conversion)
         places = pa.array(np.cumsum(needed) - 1, pa.int64(), mask=~needed)
         lines, blank = made.take(places), pc.fill_null(marked.take(places), False)
     key = key_of_rows(columns, conversion) if conversion.key else pa.array([b""] * len(ops), pa.binary())
@@ -499,10 +507,10 @@ def row_steps(job: WindowJob, images: pa.Table) -> Iterator[RowStep]:
     names = list(zip(columns["target"], columns["shard"], columns["layout"], columns["safe"], unsure, strict=True))
     own = {key.child for key in job.foreign_keys if key.child == key.parent}
     alone = [job.targets[target] in own for target in columns["target"]]
-    return (_step(job, columns, unsure, each) for each in steps_of(ops, names, alone))
+    return (_step(job, columns, unsure, each) for each in image_steps(ops, names, alone))
 
 
-def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], images: StepImages) -> RowStep:  # type: ignore[type-arg]
+def _step(job: WindowJob, columns: Mapping[str, list[Any]], unsure: Sequence[bool], images: StepImages) -> RowStep:
     first, last = images.rows[0], images.rows[-1]
     target = columns["target"][first]
     schema = job.schemas[target]
@@ -516,12 +524,12 @@ def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], i
         images.kind,
         job.layouts[columns["layout"][first]].destination,
         key,
-        [shuffle.decode(key, keys[row]) for row in old],
+        [shuffle.decode_key(key, keys[row]) for row in old],
         [lines[row] for row in old],
         [lines[row] for row in new],
         [blank[row] for row in new],
         job.shards[columns["shard"][first]],
-        shuffle.decode(key, keys[last]) if moves else None,
+        shuffle.decode_key(key, keys[last]) if moves else None,
         columns["safe"][first],
         unsure[first],
         len(images.rows),

@@ -18,7 +18,7 @@ from unshard.core.ddl.lineage import filled_names
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.foreignkeys import ForeignKey, groups_of
 from unshard.core.structures.tablekeys import as_filled
@@ -81,7 +81,7 @@ class WindowJob:
     writer: Writer
     storage: Storage
     relay: RelayStore
-    collisions: Collisions
+    collisions: CollisionPolicy
     targets: tuple[TableId, ...]
     """The tables to write; executors use their numbers."""
     schemas: tuple[TableSchema, ...]
@@ -206,7 +206,7 @@ class WindowJob:
     @property
     def bytes(self) -> int:
         """Number of bytes to read (`bytes_of`)."""
-        return bytes_of(*self.parts)
+        return bytes_to_read(*self.parts)
 
     def refusals(self) -> tuple[TargetRefused, ...]:
         """Return the targets that cannot take their rows, as far as this is known without reading a row."""
@@ -226,7 +226,7 @@ def fence_of(job: WindowJob, target: int) -> Fence:
     return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch, version)
 
 
-def bytes_of(*parts: Part) -> int:
+def bytes_to_read(*parts: Part) -> int:
     """Return the number of bytes to read; a compressed file counts with its file size."""
     return sum(part.file.bytes if isinstance(part, HeldPart) else part.end - part.start for part in parts)
 

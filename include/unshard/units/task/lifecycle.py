@@ -24,7 +24,7 @@ from unshard.core.model import Server, TableId
 from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.execute import guarded
+from unshard.units.ddl.execute import guarded_targets
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def at_work(task: Task, meta: Meta, target: Server) -> tuple[str, ...]:
     """Return the work of the task that is running now, on any host; changes nothing."""
     places = [place(source) for source in _sources(task, meta) for place in (window_of, dump_of, load_of)]
     with contextlib.closing(mysql.connect(target, "target")) as connection:
-        busy = guarded(connection, meta.removal.targets())
+        busy = guarded_targets(connection, meta.removal.targets())
     return (*meta.active_workers.seen(places), *(f"a DDL on {table}" for table in busy))
 
 

@@ -121,7 +121,7 @@ class Ends:
 
 
 @dataclass(slots=True)
-class Tally:
+class RunTally:
     """The counts and errors of a run so far."""
 
     pause_seconds: float
@@ -145,7 +145,7 @@ class Tally:
         try:
             yield
         except Exception as error:
-            coded = error if isinstance(error, UnshardError) else tracebacks.coded(error)
+            coded = error if isinstance(error, UnshardError) else tracebacks.with_traceback_file(error)
             tries = self.tries[place] = self.tries.get(place, 0) + 1
             again = (coded.transient and tries <= self.retries) or self.retries == inf
             self.worked.discard(place)
@@ -179,7 +179,7 @@ class Tally:
         return min(LONGEST_PAUSE, self.pause_seconds * float(2 ** min(self.tries[place] - 1, 16)))
 
 
-def follow(work: Work, sources: Sequence[str], ends: Ends, tally: Tally, watch: Watch) -> End:
+def follow(work: Work, sources: Sequence[str], ends: Ends, tally: RunTally, watch: Watch) -> End:
     """Run windows of these sources, which have a checkpoint, until the run ends."""
     return _LiveRun(work, tuple(sources), ends, tally, watch).run()
 
@@ -187,7 +187,7 @@ def follow(work: Work, sources: Sequence[str], ends: Ends, tally: Tally, watch: 
 class _LiveRun:
     """The threads of one live run. `_changed` guards what they share."""
 
-    def __init__(self, work: Work, sources: tuple[str, ...], ends: Ends, tally: Tally, watch: Watch) -> None:
+    def __init__(self, work: Work, sources: tuple[str, ...], ends: Ends, tally: RunTally, watch: Watch) -> None:
         self._work, self._sources, self._ends, self._tally, self._watch = work, sources, ends, tally, watch
         self._changed = threading.Condition()
         self._version = 0

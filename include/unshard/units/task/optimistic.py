@@ -27,14 +27,14 @@ def follow_each(work: Work) -> Followed:
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         follow_mode(work, bool(work.meta.joins.targets()))
         return Followed()
-    return joining.follow_each(work.meta, on_target(work.task, work.target), rules_of(work))
+    return joining.follow_each_target(work.meta, on_target(work.task, work.target), follow_rules(work))
 
 
 def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
     """Return what is due for the targets of a task in optimistic mode; changes nothing."""
     if work.task.shard_mode is not ShardMode.OPTIMISTIC or not work.task.task_mode.syncs:
         return {}
-    return joining.planned(work.meta, on_target(work.task, work.target), rules_of(work))
+    return joining.planned_joins(work.meta, on_target(work.task, work.target), follow_rules(work))
 
 
 def is_due(work: Work) -> bool:
@@ -42,7 +42,7 @@ def is_due(work: Work) -> bool:
     return any(plan.is_due for plan in plan_joins(work).values())
 
 
-def rules_of(work: Work) -> JoinRules:
+def follow_rules(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets, with the reload of columns."""
     return join_rules(work.task, partial(_reload, work))
 

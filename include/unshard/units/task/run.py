@@ -27,7 +27,7 @@ from unshard.errors.checks import EngineReplaced, IndexesLeftOut, StorageLeftOut
 from unshard.errors.meta import TaskPaused
 from unshard.units.begun import begun_in
 from unshard.units.checks.backups import refuse_older
-from unshard.units.checks.precheck import keep, precheck, raise_if_failed
+from unshard.units.checks.precheck import precheck, raise_if_failed, store_items
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockView
@@ -36,11 +36,11 @@ from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import live
-from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
+from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, RunTally, Trouble
 from unshard.units.task.opendifferences import open_differences
-from unshard.units.window.adoptedrules import refusal_of
+from unshard.units.window.adoptedrules import rules_refusal
 from unshard.units.window.suspending import retry
-from unshard.units.work import Work, begin
+from unshard.units.work import Work, open_ahead
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class SourceOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The end of a run."""
 
     sources: tuple[SourceOutcome, ...]
@@ -156,8 +156,8 @@ def run(
     connections: Connections = environment_connections,
     watch: Watch = lambda _: None,
     following: Ends | None = None,
-    tally: Tally | None = None,
-) -> Outcome:
+    tally: RunTally | None = None,
+) -> RunOutcome:
     """Run the task until nothing more can move; with `following` until one of these ends.
 
     The tally may have counts of an earlier part of the run, with other settings.
@@ -165,12 +165,12 @@ def run(
     if following is None:
         work.meta.pauses.refuse()
     refuse_older(work)
-    began, counted = time.monotonic(), tally or Tally(work.limits.pause_seconds)
+    began, counted = time.monotonic(), tally or RunTally(work.limits.pause_seconds)
 
     def part() -> End | None:
         return _run(work, until, connections, counted, watch, following)
 
-    def outcome(end: End | None) -> Outcome:
+    def outcome(end: End | None) -> RunOutcome:
         return _outcome(work, connections, counted, time.monotonic() - began, end)
 
     if following is None:
@@ -182,7 +182,7 @@ def run(
     return outcome(End.PAUSED)
 
 
-def _is_resumed(work: Work, following: Ends, tally: Tally, watch: Watch) -> bool:
+def _is_resumed(work: Work, following: Ends, tally: RunTally, watch: Watch) -> bool:
     """Wait while the task is paused; return False if the run ends meanwhile. Raises TaskPaused if it is stopped."""
     tally.begin_again(following.retries)
     is_told = False
@@ -205,7 +205,7 @@ def _is_resumed(work: Work, following: Ends, tally: Tally, watch: Watch) -> bool
 
 
 def _run(
-    work: Work, until: Until, connections: Connections, tally: Tally, watch: Watch, following: Ends | None
+    work: Work, until: Until, connections: Connections, tally: RunTally, watch: Watch, following: Ends | None
 ) -> End | None:
     """Run the rest of the full load, then windows; return why the windows have ended."""
     tally.retries = RETRIES
@@ -221,7 +221,7 @@ def _run(
     until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
     tally.retries = until_then.retries
     if any(_is_far(work, source, end) for source, end in ends.items() if source in synced):
-        begin(work.spark)
+        open_ahead(work.spark)
     _retry_stopped(work)
     return live.follow(work, synced, until_then, tally, watch)
 
@@ -235,13 +235,13 @@ def _is_far(work: Work, source: str, end: Location) -> bool:
     return end.position - (here.position if here.file == end.file else 0) > work.limits.small_bytes
 
 
-def goals(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dict[str, Location]:
+def goals(work: Work, sources: Sequence[str], tally: RunTally, watch: Watch) -> dict[str, Location]:
     """Return where each source that answers is caught up."""
     ends = _ends(work, sources, tally, watch)
     return {source: _goal(work, source, end) for source, end in ends.items()}
 
 
-def _ends(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dict[str, Location]:
+def _ends(work: Work, sources: Sequence[str], tally: RunTally, watch: Watch) -> dict[str, Location]:
     """Read the present end of each upstream's binlog; a source that does not answer is left out of this run."""
     found: dict[str, Location] = {}
     waiting = list(sources)
@@ -255,15 +255,15 @@ def _ends(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dic
     return found
 
 
-def _full(work: Work, sources: Sequence[str], connections: Connections, tally: Tally, watch: Watch) -> None:
+def _full(work: Work, sources: Sequence[str], connections: Connections, tally: RunTally, watch: Watch) -> None:
     """Run the rest of the full load; `sources` are those that answer."""
     begun = begun_in(work.meta)
     last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
     if all(begun.phase(source).order >= last.order for source in work.task.sources):
         return
-    begin(work.bulk_spark)
+    open_ahead(work.bulk_spark)
     items = precheck(work.task, connections, begun)
-    keep(work.task, connections, items)
+    store_items(work.task, connections, items)
     raise_if_failed(items)
     for item in summaries(item for item in items if item.code in CREATED_UNLIKE):
         watch(CreatedUnlike(item.place, item.message))
@@ -272,7 +272,7 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: T
         _retried(FullStep.HANDOVER, lambda: handover(work), tally, watch)
 
 
-def _full_of(work: Work, source: str, tally: Tally, watch: Watch) -> None:
+def _full_of(work: Work, source: str, tally: RunTally, watch: Watch) -> None:
     """Run the stages of the full load that a source still has to pass in the task's mode."""
     mode = full_mode(work.task.task_mode)
 
@@ -297,7 +297,7 @@ def _retry_stopped(work: Work) -> None:
     """
     stops = work.meta.suspended_targets.all()
     asked = {stop.source for stop in stops}.intersection(work.task.sources)
-    resting = {source for source in asked if refusal_of(work.meta, work.task.instance(source)) is not None}
+    resting = {source for source in asked if rules_refusal(work.meta, work.task.instance(source)) is not None}
     retry(work, [stop for stop in stops if stop.source not in resting])
 
 
@@ -307,12 +307,12 @@ def _goal(work: Work, source: str, noted: Location) -> Location:
     return max(noted, state.dump_end) if state and state.dump_end else noted
 
 
-def _pause(place: str, tally: Tally) -> None:
+def _pause(place: str, tally: RunTally) -> None:
     """Wait before another try, longer each time."""
     time.sleep(tally.pause_of(place))
 
 
-def _retried(place: str, step: Callable[[], object], tally: Tally, watch: Watch) -> None:
+def _retried(place: str, step: Callable[[], object], tally: RunTally, watch: Watch) -> None:
     """Run a step of the full load until it succeeds or its error is final."""
     is_done = False
     while not is_done:
@@ -338,7 +338,7 @@ def _phase(work: Work, source: str) -> Phase:
     return state.phase if state else Phase.NEW
 
 
-def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float, end: End | None) -> Outcome:
+def _outcome(work: Work, connections: Connections, tally: RunTally, seconds: float, end: End | None) -> RunOutcome:
     sources = tuple(_source_outcome(work, source, tally.counts.get(source, Counter())) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
@@ -346,7 +346,7 @@ def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float,
         for stop in work.meta.suspended_targets.all()
     )
     differences = open_differences(work.task, work.meta, connections)
-    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)
+    return RunOutcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)
 
 
 def _source_outcome(work: Work, source: str, counts: Mapping[str, int]) -> SourceOutcome:

@@ -16,18 +16,18 @@ from unshard.adapters.meta import MetaReader
 from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
-from unshard.core.ddl.online import OnlineTable, Role
-from unshard.core.full.progress import NOTHING_YET, Progress
+from unshard.core.ddl.online import OnlineRole, OnlineTable
+from unshard.core.full.fullprogress import NOTHING_YET, Progress
 from unshard.core.model import Location
 from unshard.core.rows.columnreload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
 from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest
-from unshard.core.task.state import PauseState, Phase, condition
+from unshard.core.task.state import PauseState, Phase, task_phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
-from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
+from unshard.units.begun import NOT_KNOWN, Begun, begun_in, completed_meta, existing_meta
 from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.scene import LockFacts
 
@@ -82,7 +82,7 @@ class Remarks:
     online: tuple[tuple[str, OnlineTable], ...] = ()
     """Online-DDL shadow tables of tools at work, with their sources."""
     diverted: Mapping[str, int] = field(default_factory=dict)
-    """Number of quarantined rows of each target that lacks them."""
+    """Number of diverted rows of each target that lacks them."""
     deferred: Mapping[str, int] = field(default_factory=dict)
     writing: Writing | None = None
     """The result of the last trial on the target; None: no process has written rows yet."""
@@ -102,9 +102,9 @@ class Remarks:
         return tuple(lock for lock in self.locks if lock.warning)
 
 
-def refuse_paused(task: Task, connections: Connections = environment_connections) -> None:
-    """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but migrates old ones."""
-    with migrated_meta(task, connections) as meta:
+def refuse_paused_task(task: Task, connections: Connections = environment_connections) -> None:
+    """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but completes them."""
+    with completed_meta(task, connections) as meta:
         if meta is not None:
             meta.pauses.refuse()
 
@@ -140,7 +140,7 @@ def lag_of_task(sources: Iterable[SourceStatus]) -> Lag:
 
 def condition_of_task(sources: Iterable[SourceStatus], pause: PauseState | None) -> str:
     """Return the state of a task in a word: paused, stopped, or the part of its work that is under way."""
-    return str(pause.kind) if pause else condition([each.phase for each in sources])
+    return str(pause.kind) if pause else task_phase([each.phase for each in sources])
 
 
 def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
@@ -151,7 +151,7 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
     shadows = tuple(
         (source, online_table)
         for source, online_table in online
-        if online_table.role is Role.SHADOW and online_table.seen
+        if online_table.role is OnlineRole.SHADOW and online_table.seen
     )
     stops, diverted = meta.suspended_targets.all(), meta.row_errors.counts()
     return Remarks(

@@ -33,18 +33,18 @@ from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
-from unshard.core.rules.reshaping import ReshapedShard, Reshaping, named, seen
+from unshard.core.rules.reshaping import ReshapedShard, Reshaping, seen, shard_with_names
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison, LeftOut, Reason, compare_structures
 from unshard.core.validate.comparedrows import (
     ALL_AS_THEY_ARE,
     TargetColumns,
+    columns_in_target,
     compared_rows,
-    target_columns,
     without_columns,
 )
-from unshard.core.validate.rowdifferences import Because, Difference, DifferenceKind, NotYetInTarget, Rows, explain
+from unshard.core.validate.rowdifferences import Because, DifferenceKind, NotYetInTarget, RowDifference, Rows, explain
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate, PacketTooSmall
 from unshard.units.full.discover import FoundShards, find_shards
@@ -156,7 +156,7 @@ def named_place(shard: ComparedTable, names: Names) -> ComparedTable:
     """Return the place with the target's names of its columns."""
     if not names:
         return shard
-    found = named(shard.table, with_names(shard.schema, names))
+    found = shard_with_names(shard.table, with_names(shard.schema, names))
     return replace(shard, schema=found.structure, reshaped=found)
 
 
@@ -202,11 +202,11 @@ def union(sums: Mapping[str, Sum]) -> Sum:
     return sum((each for place, each in sums.items() if place != PLACE_TARGET), Sum())
 
 
-def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) -> list[Difference]:
+def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) -> list[RowDifference]:
     """Return the differing keys of a range whose sums differ, at most `limit` and a few."""
     if not check.comparison.ranged:
         return _narrow_by_hash(sessions, check, limit)
-    found: list[Difference] = []
+    found: list[RowDifference] = []
     waiting = [span]
     while waiting and len(found) < limit:
         part = waiting.pop()
@@ -224,7 +224,7 @@ def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) ->
 
 def compare_range(
     sessions: Sessions, check: TableCheck, span: KeyRange, limit: int
-) -> tuple[dict[str, Sum], list[Difference]]:
+) -> tuple[dict[str, Sum], list[RowDifference]]:
     """Compare one range completely in this thread."""
     sums = _all_checksums(sessions, check, span)
     return sums, [] if agree(sums) else narrow(sessions, check, span, limit)
@@ -261,11 +261,13 @@ def read_range(text: str) -> KeyRange:
     return KeyRange(lower, upper)
 
 
-def read_comparison(text: str) -> tuple[dict[str, Sum], tuple[Difference, ...]]:
+def read_comparison(text: str) -> tuple[dict[str, Sum], tuple[RowDifference, ...]]:
     """Read the result of a `RangeComparison`."""
     body = json.loads(text)
     sums = {place: Sum(rows, int(total)) for place, (rows, total) in body["sums"].items()}
-    return sums, tuple(Difference(DifferenceKind(k), tuple(key), tuple(s), n) for k, key, s, n in body["differences"])
+    return sums, tuple(
+        RowDifference(DifferenceKind(k), tuple(key), tuple(s), n) for k, key, s, n in body["differences"]
+    )
 
 
 def _all_checksums(sessions: Sessions, check: TableCheck, span: KeyRange) -> dict[str, Sum]:
@@ -295,7 +297,7 @@ def _nth(
     return tuple(value for value in found[0] if value is not None) if found else None
 
 
-def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[Difference]:
+def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[RowDifference]:
     hashes: set[str] = set()
     for bucket in _differing_buckets(sessions, check):
         hashes |= _differing_hashes(sessions, check, bucket)
@@ -305,7 +307,7 @@ def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[D
         return []  # the tables have changed meanwhile and are equal
     rows = {
         place.name: _rows(
-            sessions, check, place, place.seen.where(outside=tablerows.with_hashes(_hash(check, place), hashes))
+            sessions, check, place, place.seen.where(outside=tablerows.hash_condition(_hash(check, place), hashes))
         )
         for place in check.places
     }
@@ -336,7 +338,7 @@ def _rows(sessions: Sessions, check: TableCheck, place: ComparedTable, rows: str
     """Fetch keys and hashes of the rows of a FROM clause; without a key, all columns instead."""
     by_name = {form.column.lower(): form for form in check.comparison.forms}
     forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
-    columns = [checksum.shown(form, place.schema.column(form.column)) for form in forms]
+    columns = [checksum.readable_expression(form, place.schema.column(form.column)) for form in forms]
     sql = tablerows.hashes_and_columns(_hash(check, place), columns, rows)
     return Counter(
         (tuple(None if value is None else _text(value) for value in key), _text(digest))
@@ -357,7 +359,7 @@ def _text(value: bytes | str | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def condition_of(work: Work, source: str) -> str:
+def stored_condition(work: Work, source: str) -> str:
     """Return the condition with which a source was dumped, or will be dumped."""
     is_known = work.meta.sources.get(source) is not None
     return work.meta.conditions.get(source) if is_known else work.task.instance(source).dump.where
@@ -424,7 +426,7 @@ class TableResult:
     chunks: int
     rows_target: int
     rows_union: int
-    differences: tuple[Difference, ...]
+    differences: tuple[RowDifference, ...]
     differing_chunks: int
     waiting: NotYetInTarget
     seconds: float
@@ -441,7 +443,7 @@ class TableResult:
             return ()
         return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
 
-    def because(self, difference: Difference) -> Because | None:
+    def because(self, difference: RowDifference) -> Because | None:
         return self.waiting.because(self.key, difference)
 
     @property
@@ -468,7 +470,7 @@ class ChunkResult:
     """One compared range. It has `differences` only if the sums differ, and no more than the limit."""
 
     sums: Mapping[str, Sum]
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,7 +594,7 @@ class _Inventory:
 def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _Inventory) -> None:
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         states, instance = work.meta.structures.shards(source), work.task.instance(source)
-        inventory.conditions[source] = condition_of(work, source)
+        inventory.conditions[source] = stored_condition(work, source)
         found = find_shards(connection, instance, {state.shard.table for state in states})
         for problem in found.problems:
             raise problem
@@ -613,7 +615,7 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
         shard = Shard(source, table)
         inventory.shards[found.targets[table]].append((shard, schema))
         if table in known:
-            inventory.columns[shard] = target_columns(schema, tracked[known[table]], missing.get((shard, None), ()))
+            inventory.columns[shard] = columns_in_target(schema, tracked[known[table]], missing.get((shard, None), ()))
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -705,7 +707,7 @@ def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
 def _judged(check: TableCheck, waiting: NotYetInTarget, results: Iterator[ChunkResult], watch: Watch) -> TableResult:
     began = time.monotonic()
     target, shards, chunks, differing = Sum(), Sum(), 0, 0
-    differences: list[Difference] = []
+    differences: list[RowDifference] = []
     for result in results:
         chunks += 1
         target, shards = target + result.sums[PLACE_TARGET], shards + union(result.sums)

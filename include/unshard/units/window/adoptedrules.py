@@ -25,17 +25,17 @@ from unshard.adapters.spark import map_items
 from unshard.config import Instance
 from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
-from unshard.core.ddl.online import Role as Shown
+from unshard.core.ddl.online import OnlineRole as Shown
 from unshard.core.ddl.parsed import DdlKind, Role
 from unshard.core.ddl.queue import ShardState
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement, chain
 from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Chunk, ChunkState, Phase, SyncState
 from unshard.core.window.plan import StructureChange
-from unshard.core.window.rulechanges import Revision, digest_of, revise, routing_of
+from unshard.core.window.rulechanges import Revision, revise, routing_of, rules_digest
 from unshard.errors import UnshardError
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import LoadCollision
@@ -69,7 +69,7 @@ class _Newcomer:
 
 
 def _digest(instance: Instance) -> str:
-    return digest_of(instance.routing, instance.online)
+    return rules_digest(instance.routing, instance.online)
 
 
 def adopt_rules(work: Work, sync_state: SyncState) -> bool:
@@ -84,7 +84,7 @@ def adopt_rules(work: Work, sync_state: SyncState) -> bool:
     return True
 
 
-def changes_of(meta: MetaReader, instance: Instance) -> tuple[str, ...] | None:
+def changes_by_rules(meta: MetaReader, instance: Instance) -> tuple[str, ...] | None:
     """Return what the next window would change for the source's shards by the rules of the file, one sentence each.
 
     None if these rules are in force. The sentences do not name tables that the rules add. Raises RulesSpoilRows or
@@ -99,10 +99,10 @@ def changes_of(meta: MetaReader, instance: Instance) -> tuple[str, ...] | None:
     return revision.told
 
 
-def refusal_of(meta: MetaReader, instance: Instance) -> UnshardError | None:
+def rules_refusal(meta: MetaReader, instance: Instance) -> UnshardError | None:
     """Return why the next window would refuse the rules of the file, as far as the meta tables show it."""
     try:
-        changes_of(meta, instance)
+        changes_by_rules(meta, instance)
     except (RulesSpoilRows, RulesWait) as error:
         return error
     return None
@@ -225,7 +225,7 @@ def _is_created_behind(work: Work, shard: Shard) -> bool:
     """Whether its CREATE TABLE is after the checkpoint; raises RulesWait if another DDL of it is there."""
     for statement in _statements(work, shard):
         try:
-            ddl = read(statement.text, statement.sql_mode, statement.schema)
+            ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
         except UnshardError:
             ddl = None
         uninvolved = Role.LIKE, Role.REFERENCED

@@ -62,9 +62,9 @@ from unshard.core.rows.columnreload import (
     ReloadState,
     basis_of,
     first_names,
-    kept_columns,
     next_rows,
     unfit_column,
+    updated_by_server,
 )
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rules.reshaping import AS_IT_IS
@@ -252,7 +252,7 @@ def _matched(
     written = _written(shard, present, schema, found, columns)
     reads, narrow = _narrowed(present, found, (*found.key, *written))
     keys, values = narrow.destination.columns[: len(found.key)], narrow.destination.columns[len(found.key) :]
-    update = ColumnUpdate(target, keys, values, kept_columns(schema, [column.name for column in values]))
+    update = ColumnUpdate(target, keys, values, updated_by_server(schema, [column.name for column in values]))
     return ReloadPlan(state, present, narrow, reads, update, basis_of(state, present, schema))
 
 
@@ -331,7 +331,7 @@ def _reading(work: Work, shard: Shard) -> Iterator[Connection]:
     """Open a session on the source that reads stored bytes and waits only shortly for locks."""
     server = work.sources[shard.source]
     with contextlib.closing(mysql.connect_raw(server, f"source {shard.source}")) as connection:
-        textrows.prepare(connection)
+        textrows.prepare_reading(connection)
         serverstate.read_committed(connection)
         serverstate.limit_row_wait(connection, LOCK_WAIT_SECONDS)
         serverstate.limit_ddl_wait(connection, LOCK_WAIT_SECONDS)

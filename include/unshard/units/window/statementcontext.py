@@ -43,16 +43,17 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.checks.items import missing_privileges, parse_grants
-from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
+from unshard.core.ddl.names import RowChange, concerned_tables, may_hide, mentions, row_change
 from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.schemadefaults import DEPENDS, Meanings, altered, as_source_means, relies_on_schema
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
+from unshard.core.shown import one_line
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
-from unshard.units.ddl.reconcile import TrialOfStatements
+from unshard.units.ddl.reconciling import TrialOfStatements
 from unshard.units.full.targets import without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.work import Work
@@ -194,7 +195,7 @@ class _SchemaDefaults:
 
 def _read(statement: Statement) -> Ddl | None:
     try:
-        return read(statement.text, statement.sql_mode, statement.schema)
+        return read_ddl(statement.text, statement.sql_mode, statement.schema)
     except DdlUnreadable:
         return None  # planning raises the error if the statement concerns a shard
 
@@ -213,7 +214,7 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
     checkpoint = work.meta.checkpoints.one(source)  # planning requires it
     for segment in work.store.links(source).following(checkpoint.location):
         if segment.statement is not None and names(segment.statement, table):
-            text = " ".join(segment.statement.text.split())
+            text = one_line(segment.statement.text)
             raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
     return found[table]
 
@@ -227,7 +228,7 @@ def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
 def names(statement: Statement, table: TableId) -> bool:
     """Whether a statement names a table; of a text that cannot be split into tokens, whether it may name it."""
     found = mentions(statement)
-    return bool({*found.named([table])}) if found.is_certain else bool(concerned(statement, [table]))
+    return bool({*found.named([table])}) if found.is_certain else bool(concerned_tables(statement, [table]))
 
 
 # --- tables whose rows a statement may have changed without row events

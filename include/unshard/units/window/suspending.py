@@ -12,7 +12,7 @@ from unshard.adapters.tablerows import has_row
 from unshard.adapters.target import Writer, open_session
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.foreignkeys import connected
 from unshard.core.task.state import BegunWindow
@@ -21,7 +21,7 @@ from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refus
 from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.rows import Collision, ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
-from unshard.units.foreignkeys import enforced_keys
+from unshard.units.enforcedkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.work import Work
 
@@ -82,7 +82,7 @@ def still_suspended(work: Work, source: str) -> frozenset[TableId]:
     if not stops:
         return frozenset()
     present = work.present({stop.target for stop in stops})
-    policy = Collisions(work.task.instance(source).load.on_duplicate.value)
+    policy = CollisionPolicy(work.task.instance(source).load.on_duplicate.value)
     with contextlib.closing(open_session(Writer(work.target))) as connection:
         changed = {stop: why for stop in stops if (why := _change(connection, stop, present.get(stop.target), policy))}
     own = {(stop.source, str(stop.target)) for stop in stops}
@@ -94,7 +94,7 @@ def still_suspended(work: Work, source: str) -> frozenset[TableId]:
     return frozenset(stop.target for stop in stops if stop not in changed)
 
 
-def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema | None, policy: Collisions) -> str:
+def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema | None, policy: CollisionPolicy) -> str:
     """Return the change that may have removed the cause, or an empty text."""
     if schema is None:
         return ""
@@ -102,7 +102,7 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
         return "its structure has changed"
     why = ""
     match stop.refusal.error:
-        case Collision() if policy is not Collisions.ERROR:
+        case Collision() if policy is not CollisionPolicy.ERROR:
             why = f"on-duplicate is {policy} now"
         case Collision(key=key, condition=condition) if condition:
             is_taken = has_row(connection, mysql.table_name(stop.target), condition)

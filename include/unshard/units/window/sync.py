@@ -58,16 +58,16 @@ from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.shardrows import ShardRows, rows_of, why_unknown
 from unshard.core.stages import evaluate
 from unshard.core.structures.hiddencolumns import with_stored_values
 from unshard.core.task.state import EVERYTHING, BegunWindow, PendingWork, Phase, SyncState
 from unshard.core.window.plan import Contradiction, Deletion, Pace, Plan, next_bytes, next_sections, remembered
-from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
+from unshard.core.window.windowplanning import plan_window
 from unshard.core.window.windowstages import Attempt, Done, WindowStage, WindowStep, following
 from unshard.errors import UnshardError
 from unshard.errors.base import ConfigError, ServerError
@@ -76,11 +76,11 @@ from unshard.errors.locks import JoinChanged, ShardRowsUnknown
 from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import DeferredRowMissing, NoTargetTable, RowsContradict, ShardRowsNotDeleted
-from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.ddleffects import DdlEffects
 from unshard.units.ddl.joining import announce
-from unshard.units.ddl.online import OnlineDdl
-from unshard.units.ddl.reconcile import name_columns, reconcile_structures
-from unshard.units.foreignkeys import enforced_keys
+from unshard.units.ddl.onlineddl import OnlineDdl
+from unshard.units.ddl.reconciling import name_columns, reconcile_structures
+from unshard.units.enforcedkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import (
     NOT_JOINED,
@@ -195,7 +195,7 @@ class WindowReport:
     """Rows that were left out because another shard owns their key (on-duplicate: ignore), without those of an attempt
     that died."""
     rows_diverted: int
-    """Rows that were quarantined because the target refused them (row-errors: divert)."""
+    """Rows that were diverted because the target refused them (row-errors: divert)."""
     rows_held: int
     rows_released: int
     rows_passed: int
@@ -254,7 +254,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     sync_state = work.meta.windows.sync_state(source)
     if adopt_rules(work, sync_state):
         sync_state = work.meta.windows.sync_state(source)
-    follow_mode(work, PendingWork.JOINED in sync_state.beside)
+    follow_mode(work, PendingWork.JOINED in sync_state.pending)
     with _or_finished_elsewhere(work, sync_state):
         plan = sync_state.open or _plan(work, sync_state)
         if plan.is_empty:
@@ -262,7 +262,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
         else:
             with work.meta.active_workers.at(window_of(source)):
                 report = _WindowRun(work, sync_state, began, progress).run(plan)
-    if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
+    if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.pending):
         refuse_missing(work, sync_state, report.ends)
     return report
 
@@ -330,10 +330,10 @@ class _WindowRun:
 
     def _create(self, window: _Window) -> _Window:
         plan = window.begun.plan
-        stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
+        stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.pending else {}
         follow_schemas(self.work, plan)
         join_before_rows(self.work, plan.targets, releases=bool(plan.releases))
-        again = refused_names(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else ()
+        again = refused_names(self.work, plan) if PendingWork.SUSPENDED in window.begun.pending else ()
         if refused := create_joined(self.work, plan, stops, again):
             tried = self.work.present({each.target for each in refused})
             return self._found(window, _Moved(refused=refused, tried=tried))
@@ -411,7 +411,7 @@ def _plan(
     work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), *, asks_source: bool = True
 ) -> Plan:
     """Plan a window; `asks_source`: it may ask the source for what the binlog does not tell, and pull its relay."""
-    source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
+    source, checkpoint, pending = sync_state.source, sync_state.checkpoint, sync_state.pending
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
@@ -428,30 +428,30 @@ def _plan(
         sections=next_sections(paces, limits) if can_be_one_task else 1,
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
-        sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
-        orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
+        sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in pending else frozenset(),
+        orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in pending else (),
         ordered=effects(filters=False, foreign_keys=foreign_keys),
         history=sync_state.gtid,
-        stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
-        retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
+        stopped=still_suspended(work, source) if PendingWork.SUSPENDED in pending else frozenset(),
+        retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in pending else (),
         together=work.task.options.window,
-        online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
+        online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in pending else (),
         online=online_ddl(work, instance),
         contradictions=contradictions,
         is_joined=work.task.shard_mode is ShardMode.OPTIMISTIC,
         rows_of=IdentifiedRows(work),
     )
-    if PendingWork.UNNAMED in beside:
+    if PendingWork.UNNAMED in pending:
         name_columns(work.meta.structures, source)
-    if PendingWork.UNKNOWNS in beside:
-        beside = EVERYTHING  # the function may ask again about DDL that was resolved
+    if PendingWork.UNKNOWNS in pending:
+        pending = EVERYTHING  # the function may ask again about DDL that was resolved
         reconcile_structures(work.meta.structures, source, trial_of(work, asks_source=asks_source))
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
     changed.expect(segments)
     shards: tuple[ShardState, ...] = ()
-    if segments or beside & WAITS:
-        shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), beside)
+    if segments or pending & WAITS:
+        shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), pending)
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
@@ -488,7 +488,7 @@ def window_job(
         writer=replace(work.writer(), sessions=work.task.instance(plan.source).sync.workers),
         storage=work.storage,
         relay=work.store,
-        collisions=Collisions(work.task.instance(plan.source).load.on_duplicate.value),
+        collisions=CollisionPolicy(work.task.instance(plan.source).load.on_duplicate.value),
         targets=targets,
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
@@ -496,12 +496,12 @@ def window_job(
         behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(
             plan,
-            dropped_since(work.meta.structures.dropped(shards), plan) if PendingWork.DROPPED in begun.beside else (),
+            dropped_since(work.meta.structures.dropped(shards), plan) if PendingWork.DROPPED in begun.pending else (),
             stops,
             newest_ddl(work, plan) if stops else {},
         ),
         joined=joined,
-        deferred=work.meta.deferred.targets(plan.source) if PendingWork.DEFERRED in begun.beside else frozenset(),
+        deferred=work.meta.deferred.targets(plan.source) if PendingWork.DEFERRED in begun.pending else frozenset(),
         partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
@@ -571,7 +571,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
         name_owners(work, plan.source)
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     skipped = sum(target.applied.skipped for target in targets)
-    # Recorded together with the rows, because an earlier attempt may have quarantined some of them.
+    # Recorded together with the rows, because an earlier attempt may have diverted some of them.
     diverted = work.meta.row_errors.of_window(plan.source, plan.number, plan.last_number) if job.diverts else 0
     return _Moved(
         applied=sum(part.applied for part in parts) - skipped - diverted,
@@ -648,7 +648,7 @@ def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
     source = begun.plan.source
     if work.store.links(source).has_more(begun.plan.ends):
         return True
-    if not begun.beside & (PendingWork.HELD | PendingWork.DROPPED) and not moved.held:
+    if not begun.pending & (PendingWork.HELD | PendingWork.DROPPED) and not moved.held:
         return False
     stopped = {stop.target for stop in work.meta.suspended_targets.all(source)}
     target_of = work.task.instance(source).routing.target_of

@@ -17,7 +17,7 @@ the message that a window has partial rows. Then both stages run again, with lin
 
 A small window is read and written in one Spark task: its rows do not leave the Python worker.
 
-The sections of a window (core.window.planning) are applied one after the other. If one of them fails, the driver
+The sections of a window (core.window.windowplanning) are applied one after the other. If one of them fails, the driver
 commits the window up to it.
 
 The parts of a section with one target are cut into slices of consecutive parts. While the server writes one slice, the
@@ -61,7 +61,7 @@ from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import BEYOND, RowSpan, extract
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Contradiction, Disposition
@@ -73,8 +73,8 @@ from unshard.units.rows.batchruns import RUNS, BatchOrigin, Filtering, changes_i
 from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
 from unshard.units.rows.sparserows import in_pairs, is_sparse, with_masks
-from unshard.units.rows.targetwork import apply_group, changes_of, images_of, shown_key
-from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, bytes_of, fence_of
+from unshard.units.rows.targetwork import apply_group, changes_of, images_of, shown_row_key
+from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, bytes_to_read, fence_of
 
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
@@ -141,7 +141,7 @@ class ReadParts:
         except RowsArePartial:
             yield from (message(slot, pickle.dumps(NeedsText())) for slot in range(self.slots))
         except Exception as error:
-            poison = pickle.dumps(coded(error))
+            poison = pickle.dumps(as_picklable(error))
             yield from (message(slot, poison) for slot in range(self.slots))
             yield from (message(0, pickle.dumps(found)) for found in reader.contradictions(error))
         else:
@@ -163,7 +163,7 @@ class ApplyTargets:
         messages = messages_in(found)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
         runs = {target: of_target(found, target) for target in targets_in(found)}
-        yield packed([*results, *applied_to(self.job, runs, results)])
+        yield packed_results([*results, *applied_to(self.job, runs, results)])
 
 
 def applied_to(job: WindowJob, runs: Mapping[int, pa.Table], results: Sequence[Result]) -> Iterator[Result]:
@@ -188,7 +188,7 @@ def _applied_group(job: WindowJob, group: Sequence[int], runs: Mapping[int, pa.T
             return [TargetRefused(refused.table, refused.error)]
         return [refused.error]
     except Exception as error:
-        return [coded(error)]
+        return [as_picklable(error)]
 
 
 def _applied(job: WindowJob, target: int, runs: pa.Table) -> Result:
@@ -197,10 +197,10 @@ def _applied(job: WindowJob, target: int, runs: pa.Table) -> Result:
     except ABOUT_ONE_TARGET as error:
         return TargetRefused(job.targets[target], error)
     except Exception as error:
-        return coded(error)
+        return as_picklable(error)
 
 
-def packed(results: Sequence[Result]) -> pa.RecordBatch:
+def packed_results(results: Sequence[Result]) -> pa.RecordBatch:
     """Return results as the executor sends them to the driver."""
     bodies = [pickle.dumps(result) for result in results]
     return pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
@@ -223,7 +223,7 @@ def error_in(result: Result) -> UnshardError | None:
     return None
 
 
-def coded(error: Exception) -> UnshardError:
+def as_picklable(error: Exception) -> UnshardError:
     """Return a coded error itself, and any other one as SparkTaskCrashed, which can be pickled."""
     if isinstance(error, UnshardError):
         return error
@@ -272,7 +272,7 @@ class PartReader:
         if not file.is_raw:
             return in_pairs(self._job.storage.read_batches(file.path))
         pieces = self._job.storage.read_batches(file.path, rows=1)
-        return rawrows.decode(pieces, self._job.structures[file.structure], file.shard.source)
+        return rawrows.decode_extract(pieces, self._job.structures[file.structure], file.shard.source)
 
     def _decoded(self, part: BinlogPart) -> Iterator[Run]:
         source = self._job.plan.source
@@ -286,7 +286,7 @@ class PartReader:
             elif disposition.until is not None:
                 fitting = extract(bytes_.data, bytes_.checksum, disposition.shard.table, span, origin)
                 self._is_renumbered = True
-                for batch in rawrows.decode(fitting, self._job.structures[disposition.structure], source):
+                for batch in rawrows.decode_extract(fitting, self._job.structures[disposition.structure], source):
                     yield from self._decided(disposition, batch)
         self._is_renumbered = False
         by_table = self._decoded_at_once(part)
@@ -365,8 +365,8 @@ class PartReader:
         if number in self._job.leaders:
             return number, self._in_order(batch, conversion, origin)
         runs, broken = runs_of(batch, conversion, origin)
-        if broken is not None and not safe and self._job.collisions is Collisions.ERROR:
-            raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
+        if broken is not None and not safe and self._job.collisions is CollisionPolicy.ERROR:
+            raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_row_key(self._job, number, broken))
         return number, runs
 
     def _in_order(self, batch: pa.RecordBatch, conversion: Conversion, origin: BatchOrigin) -> pa.RecordBatch:
@@ -463,7 +463,7 @@ class FoundParts:
             except RowsArePartial:
                 raise
             except Exception as error:
-                self.results.extend([coded(error), *reader.contradictions(error)])
+                self.results.extend([as_picklable(error), *reader.contradictions(error)])
             else:
                 refused = (TargetRefused(job.targets[number], error) for number, error in reader.refused.items())
                 self.results.extend([reader.report, *refused])
@@ -483,7 +483,7 @@ class ReadAndApply:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         for _ in batches:
-            yield packed(self.results())
+            yield packed_results(self.results())
 
     def results(self) -> Sequence[Result]:
         """Apply the sections one after the other, up to the first one with an error."""
@@ -530,7 +530,7 @@ def can_be_cut(job: WindowJob) -> bool:
     """Whether every cut into slices ends in the same rows."""
     is_safe = job.plan.safe or any(isinstance(part, HeldPart) and part.file.safe for part in job.parts)
     filters = any(reshaping.filters_changes for reshaping in job.reshapings.values())
-    is_plain = job.collisions is Collisions.ERROR and not is_safe and not (filters or job.deferred or job.groups)
+    is_plain = job.collisions is CollisionPolicy.ERROR and not is_safe and not (filters or job.deferred or job.groups)
     return is_plain and len(job.targets) == 1 and bool(job.schemas[0].key)
 
 
@@ -551,7 +551,7 @@ def _in_slices(sections: Sequence[WindowJob]) -> _Applied:
     except UnshardError:
         pass  # Applying the section as a whole shows whether the error is caused by the slices only.
     except Exception as error:
-        applied.errors = (coded(error),)
+        applied.errors = (as_picklable(error),)
     return applied
 
 
@@ -564,7 +564,7 @@ def _slices(
         most = SLICE_BYTES if number else 0
         for parts in pieces_of(job.parts):
             found.read(job, parts)
-            size += bytes_of(*parts)
+            size += bytes_to_read(*parts)
             if size >= min(left, most) or is_waiting():
                 left -= size
                 yield Slice(number, _changes(job, found, reports[number]), 1 - left / job.bytes)
@@ -575,7 +575,7 @@ def pieces_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
     """Yield consecutive parts together, up to the size of a piece."""
     piece: list[Part] = []
     for part in parts:
-        if piece and bytes_of(*piece, part) > PIECE_BYTES:
+        if piece and bytes_to_read(*piece, part) > PIECE_BYTES:
             yield piece
             piece = []
         piece.append(part)

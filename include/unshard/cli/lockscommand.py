@@ -17,7 +17,7 @@ from unshard.units.ddl import coordinate
 from unshard.units.task.opendifferences import open_differences
 
 
-def locks(options: Namespace, console: Console) -> Answer:
+def locks_command(options: Namespace, console: Console) -> Answer:
     """List the locks."""
     task = console.load(options.task)
     with existing_meta(task) as meta:

@@ -67,7 +67,7 @@ def schema_name(value: str) -> str | None:
     return f"a schema that unshard may write to: {value} belongs to the server" if is_system_schema(value) else None
 
 
-def table_name(value: str) -> str | None:
+def table_name_or_empty(value: str) -> str | None:
     """Require a valid MySQL name or an empty text."""
     return None if _is_name(value) else f"a table name: up to 64 {NAME}"
 
@@ -89,7 +89,7 @@ def one_group(value: str) -> str | None:
 
 def column_name(value: str) -> str | None:
     """Require a valid MySQL column name."""
-    return table_name(value) if value.strip() else "the name of a column"
+    return table_name_or_empty(value) if value.strip() else "the name of a column"
 
 
 def time_zone(value: str) -> str | None:

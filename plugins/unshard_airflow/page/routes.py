@@ -21,8 +21,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from unshard.errors import UnshardError
-from unshard_airflow.page import guard, shown
-from unshard_airflow.page.pages import RETRIED, Answer, Pages, Visit
+from unshard_airflow.page import guard, html
+from unshard_airflow.page.pages import RETRIED, PageAnswer, Pages, Visit
 from unshard_airflow.page.service import Service
 from unshard_airflow.page.site import Site
 
@@ -50,7 +50,7 @@ def application(site: Site, service: Service) -> FastAPI:
 
     @app.get("/style.css")
     async def style() -> Response:
-        return Response(shown.STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})
+        return Response(html.STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})
 
     @app.get("/")
     async def overview(request: Request, user: Annotated[Any, Depends(site.user_of)]) -> Response:
@@ -134,8 +134,8 @@ async def _fields(site: Site, visit: Visit) -> dict[str, str]:
     return fields
 
 
-def _html(answer: Answer, visit: Visit | None = None) -> Response:
-    response = HTMLResponse(shown.html(answer.template, answer.values), answer.status, dict(shown.HEADERS))
+def _html(answer: PageAnswer, visit: Visit | None = None) -> Response:
+    response = HTMLResponse(html.html(answer.template, answer.values), answer.status, dict(html.HEADERS))
     if visit is not None and visit.may_act and visit.request.cookies.get(guard.COOKIE) != visit.session:
         response.set_cookie(
             guard.COOKIE,
@@ -155,7 +155,7 @@ def _root(request: Request) -> str:
 
 def _show_failures(app: FastAPI) -> None:
     def failure(request: Request, status: int, text: str) -> Response:
-        return _html(Answer("failure.html", {"root": _root(request), "status": status, "text": text}, status))
+        return _html(PageAnswer("failure.html", {"root": _root(request), "status": status, "text": text}, status))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:

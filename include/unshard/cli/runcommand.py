@@ -12,8 +12,8 @@ from math import inf
 from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
+from unshard.cli.display import Display
 from unshard.cli.life import remove_first
-from unshard.cli.progress import Display
 from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
 from unshard.config.reading import starting_at
@@ -24,15 +24,15 @@ from unshard.errors.meta import TaskPaused
 from unshard.operate.documents import difference_document, difference_line, lock_document, lock_lines
 from unshard.units.ddl.coordinate import facts
 from unshard.units.full.snapshot import refuse_begun
-from unshard.units.task.live import End, Ends, LockTried, Tally, Trouble, WindowDone
+from unshard.units.task.live import End, Ends, LockTried, RunTally, Trouble, WindowDone
 from unshard.units.task.run import (
     CreatedUnlike,
     Note,
-    Outcome,
     PauseBegan,
     PauseEnded,
     PhaseBegan,
     PhaseEnded,
+    RunOutcome,
     SourceOutcome,
     Until,
 )
@@ -75,11 +75,11 @@ class Errors:
         return is_printed
 
 
-class Following:
+class FollowedRun:
     """A run with `--follow`, over pauses and changes of the task file: its end, and a line for each source."""
 
     def __init__(self, console: Console, seconds: float) -> None:
-        self.tally = Tally(LIMITS.pause_seconds)
+        self.tally = RunTally(LIMITS.pause_seconds)
         self.ends = Ends(
             deadline=time.monotonic() + seconds, is_asked=self._is_asked, retries=inf, rest_seconds=REST_SECONDS
         )
@@ -98,7 +98,7 @@ class Following:
         """The changed task with which the run goes on; None if it ends."""
         return None if self._asked.is_set() else self._newer
 
-    def run(self, work: Work, show: Callable[[Note], None]) -> Outcome:
+    def run(self, work: Work, show: Callable[[Note], None]) -> RunOutcome:
         """Follow a task until the end of the run, or until its file changes."""
         self._task, self._newer, self._refused = work.task, None, ""
 
@@ -168,9 +168,9 @@ class Following:
         return True
 
 
-def run(options: Namespace, console: Console) -> Answer:
+def run_command(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
-    following = Following(console, _seconds(options)) if options.follow else None
+    following = FollowedRun(console, _seconds(options)) if options.follow else None
     task = console.load(options.task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
@@ -204,7 +204,7 @@ def _seconds(options: Namespace) -> float:
     return found
 
 
-def _run(work: Work, options: Namespace, console: Console, following: Following | None) -> Answer:
+def _run(work: Work, options: Namespace, console: Console, following: FollowedRun | None) -> Answer:
     task, errors = work.task, Errors()
 
     def watch(note: Note) -> None:
@@ -248,7 +248,7 @@ def _show(note: Note, console: Console, display: Display, errors: Errors) -> Non
             assert_never(note)
 
 
-def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
+def _document(task: Task, outcome: RunOutcome) -> dict[str, Any]:
     return {
         "task": task.name,
         "exit_code": outcome.exit_code,
@@ -264,7 +264,7 @@ def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _lines(task: Task, until: str, outcome: Outcome, errors: Errors) -> list[str]:
+def _lines(task: Task, until: str, outcome: RunOutcome, errors: Errors) -> list[str]:
     lines = [
         f"{each.source}: {each.phase}, {amount(each.windows)} windows, {_moved(each)}, "
         f"at {each.checkpoint or 'no checkpoint yet'}"
@@ -281,7 +281,7 @@ def _moved(rows: WindowReport | SourceOutcome) -> str:
     return f"{amount(rows.rows_applied)} rows applied, {amount(rows.rows_held)} held{told}"
 
 
-def _end(until: str, outcome: Outcome) -> str:
+def _end(until: str, outcome: RunOutcome) -> str:
     took = f"in {outcome.seconds:.1f} s"
     if outcome.failures:
         return f"stopped {took} with {len(outcome.errors)} error(s)"

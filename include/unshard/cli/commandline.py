@@ -35,7 +35,7 @@ def option(name: str, about: str, value: str, **settings: Any) -> Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; `module` has a function of the same name, `-` as `_`."""
+    """One command; `module` has its function, such as `row_errors_command`."""
 
     name: str
     about: str
@@ -52,7 +52,7 @@ class Command:
         finally:
             gc.freeze()
             gc.enable()
-        function: Callable[[Namespace, Console], Answer] = getattr(module, self.name.replace("-", "_"))
+        function: Callable[[Namespace, Console], Answer] = getattr(module, f"{self.name.replace('-', '_')}_command")
         return function
 
 
@@ -102,7 +102,7 @@ COMMANDS = (
                 default=50_000,
             ),
         ),
-        "unshard.cli.check",
+        "unshard.cli.checkcommand",
         "0 the task can run (--decoder: no value differs), 1 an error was found",
     ),
     Command(
@@ -129,7 +129,7 @@ COMMANDS = (
             flag("--remove-meta", "first remove the state of the task, then begin from the start"),
             flag("--yes", "do not ask for confirmation"),
         ),
-        "unshard.cli.run",
+        "unshard.cli.runcommand",
         "0 done, 3 caught up but DDL locks are open, 4 caught up except for suspended targets, 1 another error",
     ),
     Command(
@@ -137,7 +137,7 @@ COMMANDS = (
         "show position, lag, rows and progress of every source",
         "unshard status shop.yaml",
         (TASK,),
-        "unshard.cli.status",
+        "unshard.cli.statuscommand",
         "0 shown, 1 a source or the target does not answer",
     ),
     Command(
@@ -145,7 +145,7 @@ COMMANDS = (
         "show what the task would do next and why: windows, full load, DDL locks; nothing is done",
         "unshard plan shop.yaml",
         (TASK,),
-        "unshard.cli.plan",
+        "unshard.cli.plancommand",
         "0 shown, 1 a source cannot be planned, or the target cannot be asked",
     ),
     Command(
@@ -189,7 +189,7 @@ COMMANDS = (
         "show the open DDL locks: waiting shards, missing shards, age",
         "unshard locks shop.yaml",
         (TASK, flag("--all", "resolved locks too")),
-        "unshard.cli.locks",
+        "unshard.cli.lockscommand",
         "0 no lock is open, 3 locks are open, 1 error",
     ),
     Command(
@@ -202,7 +202,7 @@ COMMANDS = (
             option("--owner", "the source whose session executes the DDL; it must have reached it", "SOURCE"),
             *CONFIRMED,
         ),
-        "unshard.cli.orders",
+        "unshard.cli.lockcommands",
         "0 unlocked, 1 error or not confirmed",
     ),
     Command(
@@ -210,7 +210,7 @@ COMMANDS = (
         "resolve a DDL without executing it, for all shards or for one",
         "unshard skip shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3",
         (TASK, LOCK, SHARD, *CONFIRMED),
-        "unshard.cli.orders",
+        "unshard.cli.lockcommands",
         "0 skipped, 1 error or not confirmed",
     ),
     Command(
@@ -230,7 +230,7 @@ COMMANDS = (
             SHARD,
             *CONFIRMED,
         ),
-        "unshard.cli.orders",
+        "unshard.cli.lockcommands",
         "0 replaced, 1 error or not confirmed",
     ),
     Command(
@@ -238,7 +238,7 @@ COMMANDS = (
         "remove a shard from its group for good; its rows in the target stay",
         "unshard drop-shard shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3 --reason 'server is gone'",
         (TASK, LOCK, replace(SHARD, settings={**SHARD.settings, "required": True}), *CONFIRMED),
-        "unshard.cli.orders",
+        "unshard.cli.lockcommands",
         "0 dropped, 1 error or not confirmed",
     ),
     Command(
@@ -266,7 +266,7 @@ COMMANDS = (
             option("--number", "revert: number of the command", "N", type=_number(1)),
             *CONFIRMED,
         ),
-        "unshard.cli.ddl",
+        "unshard.cli.ddlcommand",
         "0 done, 1 error or not confirmed; list: 0 no command waits, 3 some wait",
     ),
     Command(
@@ -288,7 +288,7 @@ COMMANDS = (
             flag("--all-locks", "instead: try every DDL again that the target has refused, for instance after a GRANT"),
             *CONFIRMED,
         ),
-        "unshard.cli.orders",
+        "unshard.cli.lockcommands",
         "0 done, or nothing was suspended, 1 error or not confirmed",
     ),
     Command(
@@ -318,7 +318,7 @@ COMMANDS = (
     ),
     Command(
         "migrate",
-        "create the meta tables or migrate them to this version, and nothing else",
+        "create the meta tables, and nothing else",
         "unshard migrate shop.yaml",
         (TASK,),
         "unshard.cli.life",
@@ -341,7 +341,7 @@ COMMANDS = (
             option("--chunk-rows", "target rows per chunk (default 50000)", "N", type=_number(1), default=50_000),
             option("--limit", "differing keys to name per table (default 20)", "N", type=_number(1), default=20),
         ),
-        "unshard.cli.validate",
+        "unshard.cli.validatecommand",
         "0 equal, 2 different, 1 error",
     ),
 )

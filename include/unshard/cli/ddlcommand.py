@@ -11,15 +11,15 @@ from unshard.config import Task
 from unshard.core.ddl.statementcommands import CommandKind
 from unshard.core.shown import as_document, one_line
 from unshard.errors.config import UsageWrong
-from unshard.operate import statementcommands
-from unshard.operate.statementcommands import Asked, Step
+from unshard.operate import statementrequests
+from unshard.operate.statementrequests import Asked, Step
 from unshard.units.begun import existing_meta
 from unshard.units.work import Work, open_work
 
 HEADER = ("NUMBER", "SOURCE", "PLACE", "COMMAND", "STATE", "BY", "AT", "STATEMENT")
 
 
-def ddl(options: Namespace, console: Console) -> Answer:
+def ddl_command(options: Namespace, console: Console) -> Answer:
     """Issue a command, revert one, or list all."""
     _require_usage(options)
     task = console.load(options.task)
@@ -54,12 +54,12 @@ def _issued(options: Namespace, console: Console, task: Task, work: Work) -> Ans
 def _steps(work: Work, options: Namespace) -> tuple[Step, ...]:
     if options.action == "revert":
         if options.number:
-            return (statementcommands.revert(work, options.number),)
-        (source,) = statementcommands.listed_sources(work, options.source, False)
-        return (statementcommands.revert(work, statementcommands.waiting_at(work, source, options.at, options.gtid)),)
-    sources = tuple(statementcommands.listed_sources(work, options.source, options.all_sources))
+            return (statementrequests.revert(work, options.number),)
+        (source,) = statementrequests.listed_sources(work, options.source, False)
+        return (statementrequests.revert(work, statementrequests.waiting_at(work, source, options.at, options.gtid)),)
+    sources = tuple(statementrequests.listed_sources(work, options.source, options.all_sources))
     asked = Asked(CommandKind(options.action), tuple(options.sql), sources, options.at, options.gtid)
-    return statementcommands.steps(work, asked)
+    return statementrequests.command_steps(work, asked)
 
 
 def _require_usage(options: Namespace) -> None:

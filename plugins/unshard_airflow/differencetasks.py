@@ -21,8 +21,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json, listed, shell
 from unshard_airflow.links import DifferenceRunLink
-from unshard_airflow.operators import TaskOperator, only_run, opened
-from unshard_airflow.watch import DifferenceTrigger, shown
+from unshard_airflow.operators import TaskOperator, only_run, opened_task
+from unshard_airflow.watch import DifferenceTrigger, shown_difference
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -76,10 +76,10 @@ class FollowDifference(TaskOperator):
     def _follow(self, context: "Context") -> Any:
         run = context["dag_run"]
         wanted = str((run.conf or {}).get("difference") or run.run_id)
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             found = self._look(work, context, wanted)
             patience = work.task.options.lock_timeout
-        if not (seen := shown(found, wanted)):
+        if not (seen := shown_difference(found, wanted)):
             self.log.info("difference is settled difference=%s", wanted)
             return
         until = None
@@ -108,7 +108,7 @@ class FollowDifference(TaskOperator):
 
     def remedies(self) -> Sequence[str]:
         """Return the state of the difference and what ends it."""
-        return remedies(self.last, self.task_file) if self.last else ()
+        return difference_remedies(self.last, self.task_file) if self.last else ()
 
 
 def targets_with_lock(work: "Work") -> Set["TableId"]:
@@ -123,7 +123,7 @@ def raise_transient(errors: Mapping["TableId", "UnshardError"]) -> None:
             raise error
 
 
-def remedies(view: "DifferenceView", task_file: str) -> tuple[str, ...]:
+def difference_remedies(view: "DifferenceView", task_file: str) -> tuple[str, ...]:
     """Return the state of a difference and how it ends, with the commands that help."""
     lines = [f"{view.target} {view.subject} is {view.progress}"]
     lines += [f"the shard ran: {statement(view.ddl)}"] if view.ddl else []

@@ -24,16 +24,24 @@ from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail
 from unshard.core.task.state import FullStage, PauseState, Phase, SyncState, last_stage, source_stages
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept
+from unshard.core.window.windowstages import (
+    Attempt,
+    LockHold,
+    Surroundings,
+    WindowStage,
+    following,
+    kept,
+    stage_details,
+)
 from unshard.errors import UnshardError
-from unshard.units.begun import opened
+from unshard.units.begun import opened_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.optimistic import plan_joins
 from unshard.units.task.run import full_mode
-from unshard.units.window.adoptedrules import changes_of
+from unshard.units.window.adoptedrules import changes_by_rules
 from unshard.units.window.suspending import retry
 from unshard.units.window.sync import next_plan
 from unshard.units.work import Work, work_with
@@ -95,13 +103,13 @@ class TaskPlan:
     """Trial tables were used to find the effect of a DDL."""
 
 
-def plan(task: Task, connections: Connections = environment_connections) -> TaskPlan:
+def plan_task(task: Task, connections: Connections = environment_connections) -> TaskPlan:
     """Return what the task would do next; changes nothing."""
-    with opened(PreviewMeta, task, connections) as meta:
+    with opened_meta(PreviewMeta, task, connections) as meta:
         if meta is None:
             return _with_handover(task, tuple(_loading(task, source, Phase.NEW) for source in task.sources))
         with work_with(task, meta, connections) as work:
-            locks = coordinate.planned(meta) if task.task_mode.syncs else ()
+            locks = coordinate.planned_locks(meta) if task.task_mode.syncs else ()
             sources = tuple(_source(work, source, locks) for source in task.sources)
             planned = _with_handover(task, sources, locks, meta.pauses.get(), work.trial_tables.is_used)
             return replace(planned, joins=plan_joins(work), differences=open_differences(task, meta, connections))
@@ -135,7 +143,7 @@ def _source(work: Work, source: str, locks: tuple[LockPlan, ...]) -> SourcePlan:
 
 def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -> SourcePlan:
     source = sync_state.source
-    rules = changes_of(work.meta, work.task.instance(source))
+    rules = changes_by_rules(work.meta, work.task.instance(source))
     if rules is not None:
         retry(work, work.meta.suspended_targets.all(source))  # in memory, as the window itself does with new rules
     made = sync_state.open or next_plan(work, source)
@@ -146,7 +154,7 @@ def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -
         {stop.target: str(stop.refusal.error) for stop in stops},
     )
     stages = following(made, Attempt(is_again=sync_state.open is not None))
-    planned = tuple(PlannedStage(stage, explain(stage, made, around)) for stage in stages)
+    planned = tuple(PlannedStage(stage, stage_details(stage, made, around)) for stage in stages)
     is_begun, has_more = sync_state.open is not None, work.store.links(source).has_more(made.ends)
     window = WindowPlan(made.number, made.begins, made.ends, is_begun, made.safe, has_more)
     return SourcePlan(

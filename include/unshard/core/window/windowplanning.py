@@ -18,7 +18,7 @@ moves on by at least one file or one segment, so a backlog always ends.
 
 **A DDL** of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect,
 and may ask a server for that. A DDL that only an operator can decide does not stop the window: it is queued with its
-reason, and the rows after it are held raw as long as the structure after it is unknown.
+reason, and the rows after it are held as events as long as the structure after it is unknown.
 
 | the statement                                               | is queued                                     |
 |-------------------------------------------------------------|-----------------------------------------------|
@@ -98,7 +98,7 @@ from unshard.core.window.shardchanges import (
     apply_effect,
     coordinate,
     enter_alone,
-    join,
+    join_group,
     weight_of,
 )
 from unshard.errors import UnshardError
@@ -475,7 +475,7 @@ def _show(source: str, walk: Walk, online_table: OnlineTable, segment: Segment, 
         Shard(source, online_table.table), target, replace(segment, end=segment.start), online_table.create
     )
     if online_table.structure:
-        return join(walk, Joins(online_table.table, online_table.structure), site)
+        return join_group(walk, Joins(online_table.table, online_table.structure), site)
     mismatched = MismatchedNewShard(
         str(site.shard), str(target), online_table.create.text, "its structure is not known"
     )

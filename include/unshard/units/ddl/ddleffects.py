@@ -27,7 +27,7 @@ from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
     Follows,
-    Ignored,
+    IgnoredEffect,
     Joins,
     Leaves,
     Moves,
@@ -39,10 +39,18 @@ from unshard.core.ddl.effects import (
     Undecided,
     UnreadIgnored,
 )
-from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
-from unshard.core.ddl.foreignkeys import adds_keys, for_target
+from unshard.core.ddl.eventnames import UNKNOWN_CHANGE, TableChange, event_parts, view_of
+from unshard.core.ddl.foreignkeyclauses import adds_keys, for_target
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.ddl.names import Mentions, changes_rows, concerned, created, loose_fingerprint, mentions, put_in
+from unshard.core.ddl.names import (
+    Mentions,
+    changes_rows,
+    concerned_tables,
+    created,
+    loose_fingerprint,
+    mentions,
+    put_in,
+)
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import WholeChange
@@ -56,7 +64,7 @@ from unshard.core.ddl.statement import (
     changes_without,
     engine_options,
     fingerprint,
-    read,
+    read_ddl,
     retarget,
     without_specs,
 )
@@ -97,7 +105,7 @@ class UnreadEffects:
         self, statement: Statement, present: Mapping[TableId, str], error: UnshardError
     ) -> Iterator[Effect | ShardlessEffect]:
         """Yield the effects of a statement that cannot be read or processed because of an error."""
-        found, shards = mentions(statement), concerned(statement, present)
+        found, shards = mentions(statement), concerned_tables(statement, present)
         for table in sorted(shards):
             yield self._effect(table, statement, found, error)
         made = created(statement)
@@ -124,7 +132,7 @@ class UnreadEffects:
         self, table: TableId, statement: Statement, found: Mentions, error: UnshardError, after: str = ""
     ) -> Effect:
         if self._is_ignored(table, Event((), found.text)):
-            return Ignored(table)
+            return IgnoredEffect(table)
         return self._undecided(table, statement, found, error, after)
 
     def _undecided(
@@ -211,7 +219,7 @@ class DdlEffects:
             return tuple(self._unread.unreadable(statement, present, StatementFailed(statement.text, repr(error))))
 
     def _found(self, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect | ShardlessEffect]:
-        ddl = read(statement.text, statement.sql_mode, statement.schema)
+        ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
         self._refuse(ddl, statement)
         if ddl.left_out and (routed := self._routed(ddl.subjects)):
             names = ", ".join(ddl.left_out)
@@ -237,18 +245,18 @@ class DdlEffects:
         elif ddl.kind in WHOLE:
             is_migrated = ddl.database and self._routing.target_schema_of(ddl.database) is not None
             places = [TableId(ddl.database, "")] if is_migrated else self._routed(ddl.subjects)
-            for part in parts_of(ddl, statement.sql_mode):
+            for part in event_parts(ddl, statement.sql_mode):
                 for table in places:
                     self._is_ignored(table, part.event)
 
     def _left_out(
-        self, ddl: Ddl, statement: Statement, table: TableId, change: StructureChange = UNKNOWN_CHANGE
+        self, ddl: Ddl, statement: Statement, table: TableId, change: TableChange = UNKNOWN_CHANGE
     ) -> tuple[bool, tuple[int, ...]]:
         """Return whether filters ignore all of an ALTER TABLE or INDEX statement, else the specifications they ignore.
 
         RENAME TO is not among them: it is followed and never executed.
         """
-        parts = parts_of(ddl, statement.sql_mode, change)
+        parts = event_parts(ddl, statement.sql_mode, change)
         ignored = [part for part in parts if self._is_ignored(table, part.event)]
         changes = [part for part in parts if "rename table" not in part.event.names]
         left_out = [part for part in ignored if part in changes]
@@ -290,12 +298,12 @@ class DdlEffects:
     def _apart(self, ddl: Ddl, statement: Statement) -> Iterator[Effect | ShardlessEffect]:
         """Yield the effect of a statement about a view, which is counted, or about a schema."""
         if found := view_of(ddl, statement.sql_mode, statement.schema):
-            yield from map(Ignored, self._routed((found[0],)))
+            yield from map(IgnoredEffect, self._routed((found[0],)))
         schema = self._routing.target_schema_of(ddl.database) if ddl.database else None
         if schema is None or not self._feeds.is_single_schema(schema, strictly=ddl.drops):
             return
         if not any(
-            self._is_ignored(TableId(ddl.database, ""), part.event) for part in parts_of(ddl, statement.sql_mode)
+            self._is_ignored(TableId(ddl.database, ""), part.event) for part in event_parts(ddl, statement.sql_mode)
         ):
             yield SchemaStatement(ddl.kind, schema, statement.default)
 
@@ -306,7 +314,7 @@ class DdlEffects:
     def _truncated(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
         is_whole = self._is_replicated(ddl, statement, table)
         removes_rows = self._removes_rows(ddl, statement, table)
-        return Truncates(table, is_whole, removes_rows) if is_whole or removes_rows else Ignored(table)
+        return Truncates(table, is_whole, removes_rows) if is_whole or removes_rows else IgnoredEffect(table)
 
     def _is_replicated(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
         """Whether the routes and filters let a statement about a whole table reach the target."""
@@ -319,7 +327,7 @@ class DdlEffects:
     def _lets_through(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
         """Whether no filter ignores a statement about a whole table."""
         place = TableId(ddl.database, "") if ddl.database else table
-        return not any(self._is_ignored(place, part.event) for part in parts_of(ddl, statement.sql_mode))
+        return not any(self._is_ignored(place, part.event) for part in event_parts(ddl, statement.sql_mode))
 
     def _routed(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
         return tuple(table for table in tables if self._target_of(table) is not None)
@@ -341,7 +349,7 @@ class DdlEffects:
             why = f"{error.message}, and a filter ignores a part of it"
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
-        everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
+        everything, specs = self._left_out(ddl, statement, table, TableChange(as_own(known), found))
         tokens, cuts = tokenize(ddl.text, statement.sql_mode, MARIADB), tuple[tuple[int, int], ...]()
         if ddl.left_out and ddl.kind is DdlKind.ALTER and not changes_without(alter_specs(*tokens), ()):
             everything = True  # only clauses about storage
@@ -403,7 +411,7 @@ class DdlEffects:
         """Return the effect without a trial: such a statement may move rows between existing tables."""
         creates = ddl.text.split(maxsplit=1)[0].upper() == "CREATE"
         if creates and table in present and ddl.if_not_exists:
-            return Ignored(table)
+            return IgnoredEffect(table)
         if not creates and self._left_out(ddl, statement, table)[0]:
             return self._followed(ddl, statement, table, present.get(table))
         if ddl.reason == VERSIONS and (after := self._versioned(ddl, statement, table, present.get(table))):
@@ -436,7 +444,7 @@ class DdlEffects:
             with contextlib.suppress(*UNKNOWABLE):
                 found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
                 return Follows(table, self._structures.put(found))
-        return Ignored(table)
+        return IgnoredEffect(table)
 
     def _retargeted(self, ddl: Ddl, table: TableId) -> str:
         target = self._target_of(table)
@@ -481,7 +489,7 @@ class DdlEffects:
             if table in present and self._target_of(new) is not None:
                 yield Renamed(table, new)
             elif self._target_of(table) is not None and self._target_of(new) is not None:
-                yield Ignored(table)  # a view, or a missing table with IF EXISTS
+                yield IgnoredEffect(table)  # a view, or a missing table with IF EXISTS
         known = {new: present.get(table, "") for table, new in moved.items()} if ddl.kind is DdlKind.RENAME else {}
         yield from (self._taken_name(ddl, new, why, known.get(new, "")) for new, why in conflicts.items())
 
@@ -577,7 +585,7 @@ class DdlEffects:
         self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]
     ) -> Iterator[Effect]:
         if table in present and not ddl.or_replace:
-            yield Ignored(table)
+            yield IgnoredEffect(table)
             return
         if table in present:
             yield self._dropped(ddl, statement, table)

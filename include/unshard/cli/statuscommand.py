@@ -10,7 +10,7 @@ from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.problems import reload_document, reload_line
 from unshard.config import Task, environment_connections
 from unshard.core.ddl.online import OnlineTable
-from unshard.core.full.progress import Progress
+from unshard.core.full.fullprogress import Progress
 from unshard.core.rows.writepath import Writing
 from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
 from unshard.core.task.state import PauseState, Phase
@@ -56,7 +56,7 @@ def _writing(task: Task, writing: Writing | None) -> str:
     return f"{writing.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
 
 
-def status(options: Namespace, console: Console) -> Answer:
+def status_command(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
     task = console.load(options.task)
     with existing_meta(task) as meta:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.shown import as_json
-from unshard_airflow.operators import TaskOperator, opened
+from unshard_airflow.operators import TaskOperator, opened_task
 from unshard_airflow.outcome import remedies
 from unshard_airflow.watch import LockTrigger, look
 
@@ -49,7 +49,7 @@ class Unlock(TaskOperator):
         from unshard.operate.command import Force
         from unshard.units.ddl import coordinate
 
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             lock = work.meta.locks.get(lock_of(context))
             if not lock.is_open:
                 raise AirflowSkipException(RESOLVED)
@@ -92,7 +92,7 @@ class WaitForShards(LockOperator):
     def _wait(self, context: "Context") -> Any:
         from unshard.units.ddl import coordinate
 
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             seen = look(work, lock_of(context))
             self.seen = view = coordinate.view(work.meta, seen.lock.id, seen.scene)
             patience = work.task.options.lock_timeout
@@ -123,7 +123,7 @@ class ExecuteDdl(LockOperator):
         from unshard.units.ddl import coordinate
 
         lock = lock_of(context)
-        with opened(self.task_file) as work:
+        with opened_task(self.task_file) as work:
             if not work.meta.locks.get(lock).is_open:
                 raise AirflowSkipException(f"lock {lock} is resolved already")
             self.seen = done = coordinate.execute(work.meta, work.target, lock)

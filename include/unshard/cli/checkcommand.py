@@ -12,20 +12,20 @@ from unshard.core.checks.items import Item, Severity, summaries
 from unshard.core.shown import amount, as_document
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
-from unshard.units.checks.precheck import keep
+from unshard.units.checks.precheck import store_items
 
 if TYPE_CHECKING:
     from unshard.units.checks.decoderrows import DecoderReport
 
 
-def check(options: Namespace, console: Console) -> Answer:
+def check_command(options: Namespace, console: Console) -> Answer:
     """Run every precheck and list the findings."""
     task = console.load(options.task, begins=True)
     if options.decoder:
         return _check_decoders(task, options.decoder_bytes, options.decoder_events)
     items = check_task(task)
     try:
-        keep(task, environment_connections, items)
+        store_items(task, environment_connections, items)
     except UnshardError as error:
         console.warn([f"the page still shows the previous prechecks: {error}"])
     counts = Counter(item.severity for item in items)
@@ -65,9 +65,9 @@ def _summary(task: str, counts: Counter[Severity]) -> str:
 
 def _check_decoders(task: Task, size: int, events: int) -> Answer:
     """Compare both decoders for every source, over so many bytes and events; exit code 1 if a value differs."""
-    from unshard.units.checks.decoderrows import Limits, check_decoder  # prechecks do not need it
+    from unshard.units.checks.decoderrows import BinlogLimits, check_decoder  # prechecks do not need it
 
-    reports = check_decoder(task, Limits(size, events))
+    reports = check_decoder(task, BinlogLimits(size, events))
     equal = all(report.is_equal for report in reports)
     document = {
         "task": task.name,

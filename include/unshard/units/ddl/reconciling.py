@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 from unshard.adapters.parquet import Storage
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
-from unshard.core.ddl.columnnames import named, own_names
+from unshard.core.ddl.columnnames import own_names, with_target_names
 from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState, groups, matching_shard
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import one_line
 from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
@@ -62,7 +63,7 @@ def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfS
 def name_columns(structures: "Structures", source: str) -> None:
     """Store the target's names of columns in the structures and later DDLs of the shards of a source."""
     for shard in structures.unnamed_shards(source):
-        found, schemas = named(shard, structures.get(shard.digests))
+        found, schemas = with_target_names(shard, structures.get(shard.digests))
         for schema in schemas:
             structures.put(schema)
         log.info("columns named shard=%s ddls=%s", shard.shard, len(found.entries))
@@ -136,7 +137,7 @@ class _Asked:
             raise StructureUnknown(str(entry.shard), entry.routed)
         later = next((one.entry for one in self._shard.records if one.entry.seq > entry.seq), None)
         if later is not None:
-            text = " ".join(later.statement.text.split())
+            text = one_line(later.statement.text)
             raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
         return self._trial.shown(record)
 
@@ -149,7 +150,7 @@ Present = Callable[[set[TableId]], Mapping[TableId, TableSchema]]
 
 
 class TrialOfStatements:
-    """Finds structures after statements for `units.ddl.reconcile`, and whether rows fit them."""
+    """Finds structures after statements for `units.ddl.reconciling`, and whether rows fit them."""
 
     def __init__(self, trial: DdlTrialTables, storage: Storage, present: Present, shown: Shown | None = None) -> None:
         """Keep what the trial needs: `present` reads structures of targets, `shown` that of a shard from its source.
@@ -231,4 +232,4 @@ class TrialOfStatements:
 
 
 def _read(statement: Statement) -> Ddl:
-    return read(statement.text, statement.sql_mode, statement.schema)
+    return read_ddl(statement.text, statement.sql_mode, statement.schema)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from unshard.adapters.meta.commandrecords import CommandState
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.replacement import require_kind, split
-from unshard.core.ddl.statement import read
+from unshard.core.ddl.replacement import require_kind, split_statements
+from unshard.core.ddl.statement import read_ddl
 from unshard.core.ddl.statementcommands import CommandKind, StatementPlace
 from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
@@ -66,7 +66,7 @@ class Step:
     """Takes the person, the way (command line, page) and the reason."""
 
 
-def steps(work: Work, asked: Asked) -> tuple[Step, ...]:
+def command_steps(work: Work, asked: Asked) -> tuple[Step, ...]:
     """Return the commands of a request; raises a coded error if no command is possible."""
     _require_readable(asked)
     if asked.at or asked.gtid:
@@ -101,8 +101,8 @@ def waiting_at(work: Work, source: str, at: str, gtid: str) -> int:
 def _require_readable(asked: Asked) -> None:
     for text in asked.statements:
         try:
-            for one in split(text, 0):
-                require_kind(NO_LOCK, read(one, 0, ""))
+            for one in split_statements(text, 0):
+                require_kind(NO_LOCK, read_ddl(one, 0, ""))
         except DdlUnreadable as error:
             raise ReplacementRefused(NO_LOCK, one_line(text), error.message) from error
 

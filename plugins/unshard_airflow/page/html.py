@@ -1,6 +1,6 @@
 """Render values as HTML. Every text is escaped; an undefined name in a template is an error."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from unshard.core.masking import refusal, statement
-from unshard.core.shown import lasting
+from unshard.core.shown import amount, lasting, size
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "style.css").read_text()
@@ -39,19 +39,8 @@ def moment(at: datetime | None) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at else "–"
 
 
-def amount(number: int | None) -> str:
-    """`1,234,567`."""
-    return "–" if number is None else f"{number:,}"
-
-
-def size(number: int | None) -> str:
-    """Return bytes in the largest unit with a value of at least 1."""
-    if number is None:
-        return "–"
-    value, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value, units = value / 1024, units[1:]
-    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+def _if_known(show: Callable[[int], str]) -> Callable[[int | None], str]:
+    return lambda number: "–" if number is None else show(number)
 
 
 @cache
@@ -63,6 +52,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (statement, refusal, age, lasting, moment, amount, size):
+    for show in (statement, refusal, age, lasting, moment):
         made.filters[show.__name__] = show
+    made.filters |= {"amount": _if_known(amount), "size": _if_known(size)}
     return made

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from unshard.adapters import tracebacks
 from unshard.cli.console import Console
-from unshard.core.full.progress import Progress
+from unshard.core.full.fullprogress import Progress
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 
@@ -102,7 +102,7 @@ class Display:
                 log.info("progress cannot be read error=%s", error.code)  # the run reports the same error
                 continue
             except Exception as error:
-                self._console.warn([f"no progress is shown: {tracebacks.coded(error)}"])
+                self._console.warn([f"no progress is shown: {tracebacks.with_traceback_file(error)}"])
                 return
             # An unfinished load is shown to its end; a load that an earlier run has finished is not shown.
             unfinished |= {source for source, (_, load) in figures.items() if load.done < load.chunks}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
-from unshard.cli.progress import Display
+from unshard.cli.display import Display
 from unshard.core.model import TableId
 from unshard.core.shown import amount
-from unshard.core.validate.rowdifferences import Because, Difference, NotYetInTarget
+from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference
 from unshard.errors.config import UsageWrong
 from unshard.units.validate.validate import Chunked, Settings, TableResult, unfed
 from unshard.units.validate.validate import validate as compare
@@ -22,7 +22,7 @@ REASONS = {
 }
 
 
-def validate(options: Namespace, console: Console) -> Answer:
+def validate_command(options: Namespace, console: Console) -> Answer:
     """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict."""
     task = console.load(options.task)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
@@ -92,7 +92,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
     }
 
 
-def _named(verdict: TableResult, difference: Difference) -> dict[str, Any]:
+def _named(verdict: TableResult, difference: RowDifference) -> dict[str, Any]:
     columns = verdict.key or verdict.compared
     return {
         "kind": difference.kind,
@@ -155,7 +155,7 @@ def _where(places: tuple[str, ...]) -> str:
     return f" (not in {shown}{f' and {len(places) - 3} more' if len(places) > 3 else ''})"
 
 
-def _told(verdict: TableResult, difference: Difference) -> str:
+def _told(verdict: TableResult, difference: RowDifference) -> str:
     named = _named(verdict, difference)
     key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
     shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""

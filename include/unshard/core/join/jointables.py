@@ -36,9 +36,9 @@ from unshard.core.structures.columntypes import (
     has_clashing_labels,
     join_types,
     meets,
-    settled,
     sort_rule,
     type_of,
+    type_with_choices,
 )
 from unshard.core.structures.parsedtable import IndexText, ParsedTable, in_parentheses, parsed
 
@@ -134,7 +134,7 @@ class Table:
     """Whether all sides have the same primary key."""
 
 
-def table_of(schema: TableSchema, ids: Mapping[str, int]) -> Table:
+def table_with_ids(schema: TableSchema, ids: Mapping[str, int]) -> Table:
     """Return the structure with ids in place of the names of columns, which are in lower case in `ids`.
 
     A column without an id is left out, and so are the indexes and constraints that name it.
@@ -280,7 +280,7 @@ def concrete(wanted: Definition, present: Definition | None) -> Definition:
     generated = wanted.generated if wanted.is_generated else frozenset[Expression]()
     return replace(
         wanted,
-        type=settled(wanted.type, present.type if present else None),
+        type=type_with_choices(wanted.type, present.type if present else None),
         default="" if default is OPEN else default,
         extra="" if extra is OPEN else extra,
         generated=generated,
@@ -382,12 +382,12 @@ def _is_buildable(key: Key, table: Table, shard: Table) -> bool:
         if key.kind in NEEDS_VALUES and column.nullable:
             return False
         is_whole = key.kind not in ("FULLTEXT", *NEEDS_VALUES) and not part.options.startswith("(")
-        if is_whole and is_large(column.type) and not is_large(own.type):
+        if is_whole and is_text_or_blob(column.type) and not is_text_or_blob(own.type):
             return False
     return True
 
 
-def is_large(kind: ColumnType) -> bool:
+def is_text_or_blob(kind: ColumnType) -> bool:
     """Whether it is a TEXT or BLOB."""
     if isinstance(kind, TextType):
         return kind.resolved[0] is TypeForm.LARGE

@@ -21,22 +21,22 @@ VIA = "command line"
 DRY_RUN = "dry run: nothing was done"
 
 
-def unlock(options: Namespace, console: Console) -> Answer:
+def unlock_command(options: Namespace, console: Console) -> Answer:
     """Force a lock; execute its DDL at once if nothing is in the way."""
     return _give(options, console, lambda _: Force(options.lock, options.owner))
 
 
-def skip(options: Namespace, console: Console) -> Answer:
+def skip_command(options: Namespace, console: Console) -> Answer:
     """Resolve a DDL without executing it."""
     return _give(options, console, lambda named: Skip(options.lock, named()))
 
 
-def replace(options: Namespace, console: Console) -> Answer:
+def replace_command(options: Namespace, console: Console) -> Answer:
     """Execute other statements instead of a DDL, at once if nothing is in the way."""
     return _give(options, console, lambda named: Replace(options.lock, tuple(options.sql), named()))
 
 
-def drop_shard(options: Namespace, console: Console) -> Answer:
+def drop_shard_command(options: Namespace, console: Console) -> Answer:
     """Remove a shard from its group."""
 
     def make(named: Callable[[], Shard | None]) -> LockCommand:
@@ -47,7 +47,7 @@ def drop_shard(options: Namespace, console: Console) -> Answer:
     return _give(options, console, make)
 
 
-def retry(options: Namespace, console: Console) -> Answer:
+def retry_command(options: Namespace, console: Console) -> Answer:
     """Let the next windows release held rows, or try a DDL again."""
     if sum(map(bool, (options.lock, options.all_locks, options.table))) > 1:
         raise UsageWrong("--lock, --all-locks and --table are different commands: use one of them", "unshard retry")
@@ -77,7 +77,7 @@ def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Sha
 
 
 def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
-    return issuing.shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
+    return issuing.shard_of_lock(work.meta, options.lock, options.shard, scene) if options.shard else None
 
 
 def _carry_out(work: Work, order: LockCommand, options: Namespace) -> Scene:

@@ -42,14 +42,14 @@ OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class StructureChange:
+class TableChange:
     """The structure of a table before and after a statement; None where it is unknown."""
 
     before: TableSchema | None = None
     after: TableSchema | None = None
 
 
-UNKNOWN_CHANGE = StructureChange()
+UNKNOWN_CHANGE = TableChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class EventPart:
     spec: int | None = None
 
 
-def parts_of(ddl: Ddl, sql_mode: int, change: StructureChange = UNKNOWN_CHANGE) -> tuple[EventPart, ...]:
+def event_parts(ddl: Ddl, sql_mode: int, change: TableChange = UNKNOWN_CHANGE) -> tuple[EventPart, ...]:
     """Return the parts of a statement about tables or a schema, with their event names; empty for other statements."""
     text, tokens = tokenize(ddl.text, sql_mode, MARIADB)
     specs = alter_specs(text, tokens)
@@ -88,7 +88,7 @@ def view_of(ddl: Ddl, sql_mode: int, schema: str) -> tuple[TableId, Event] | Non
     return table, Event(("drop view" if tokens[0].word == "DROP" else "create view",), text)
 
 
-def _of_specs(text: str, specs: Sequence[TokenCursor], change: StructureChange) -> Iterator[EventPart]:
+def _of_specs(text: str, specs: Sequence[TokenCursor], change: TableChange) -> Iterator[EventPart]:
     changes = [number for number, spec in enumerate(specs) if spec.tokens[0].word not in HINTS]
     head = text[: specs[0].tokens[0].start]
     several = ("multi schema change",) if len(changes) > 1 else ()
@@ -106,7 +106,7 @@ def _trailing(spec: TokenCursor) -> Iterator[str]:
         yield "remove table partitioning"
 
 
-def _names(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
+def _names(spec: TokenCursor, change: TableChange) -> tuple[str, ...]:
     if spec.peek(1) == "PARTITION" and spec.peek() in PARTITIONS:
         return (PARTITIONS[spec.peek()],)
     match spec.peek():
@@ -148,7 +148,7 @@ def _added(spec: TokenCursor) -> tuple[str, ...]:
             return ALTER, "add column"
 
 
-def _dropped(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
+def _dropped(spec: TokenCursor, change: TableChange) -> tuple[str, ...]:
     spec.eat("DROP")
     if spec.eat("PRIMARY", "KEY"):
         return ("drop primary key",)
@@ -166,7 +166,7 @@ def _dropped(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
     return ("drop column",)
 
 
-def _index_dropped(name: str, change: StructureChange) -> tuple[str, ...]:
+def _index_dropped(name: str, change: TableChange) -> tuple[str, ...]:
     if name.upper() == "PRIMARY":
         return "drop index", "drop primary key"
     unique = change.before.unique_indexes if change.before else ()
@@ -193,7 +193,7 @@ def _altered(spec: TokenCursor) -> tuple[str, ...]:
     return (ALTER,)
 
 
-def _modified(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
+def _modified(spec: TokenCursor, change: TableChange) -> tuple[str, ...]:
     is_change = spec.eat("CHANGE") or not spec.eat("MODIFY")
     spec.eat("COLUMN")
     spec.eat("IF", "EXISTS")

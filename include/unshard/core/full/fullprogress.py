@@ -33,7 +33,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FinishedChunk:
     """A finished chunk of the dump or the load."""
 
     weight: int
@@ -92,7 +92,7 @@ class Progress:
 NOTHING_YET = Progress()
 
 
-def progress_of(tally: Tally, recent: Sequence[Part], under_way: Sequence[UnderWay] = ()) -> Progress:
+def progress_of(tally: Tally, recent: Sequence[FinishedChunk], under_way: Sequence[UnderWay] = ()) -> Progress:
     """Return the progress, with the speed of the last RECENT finished chunks.
 
     The percentage is rounded down, so 100 means that all chunks are finished.
@@ -124,7 +124,7 @@ def weights(bytes: int, chunks: int) -> list[int]:
     return [full] * (chunks - 1) + [full // 2]
 
 
-def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | None]:
+def _speeds(parts: Sequence[FinishedChunk]) -> tuple[float | None, float | None, float | None]:
     timed = [(part.weight, part.finished) for part in parts if part.finished.seconds > 0]
     busy = _covered((each.ended - each.seconds, each.ended) for _, each in timed)
     if not busy:

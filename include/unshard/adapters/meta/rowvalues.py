@@ -84,7 +84,7 @@ def is_one_of(table: Any, shards: Collection[Shard]) -> ColumnElement[bool]:
     return or_(false(), *each)
 
 
-def read(kind: type[T], text: str, what: str) -> T:
+def read_stored(kind: type[T], text: str, what: str) -> T:
     """Decode a persisted value; raises MetaUnreadable for a text of another version."""
     try:
         return codec.loads(kind, text)
@@ -122,13 +122,13 @@ def verdict_columns(verdict: OperatorDecision, replacement: tuple[str, ...] = ()
 def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple[str, ...]:
     """Return the replacement statements of a row."""
     text = getattr(row, column)
-    return read(tuple[str, ...], text, f"the replacement of {what}") if text else ()
+    return read_stored(tuple[str, ...], text, f"the replacement of {what}") if text else ()
 
 
 def entry_of(row: AnyRow) -> QueueEntry:
     """Return the entry of a row of `shard_ddl`."""
     shard = shard_of(row)
-    statement = read(Statement, row.statement, f"DDL {row.seq} of {shard}")
+    statement = read_stored(Statement, row.statement, f"DDL {row.seq} of {shard}")
     return QueueEntry(
         shard=shard,
         target=target_of(row),

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.effects import Effect, Leaves, Undecided
-from unshard.core.ddl.events import parts_of
+from unshard.core.ddl.eventnames import event_parts
 from unshard.core.ddl.names import changes_rows, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.online import (
@@ -31,11 +31,11 @@ from unshard.core.ddl.online import (
     BY_TRIGGER,
     CHANGELOG,
     GH_OST,
+    OnlineRole,
     OnlineRules,
     OnlineStep,
     OnlineTable,
     OnlineTables,
-    Role,
     Swapped,
     confirmed,
     is_copy,
@@ -47,14 +47,14 @@ from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import net_renames
-from unshard.core.ddl.statement import read, retarget
+from unshard.core.ddl.statement import read_ddl, retarget
 from unshard.core.model import TableId, TableSchema, shape_of
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.filters import Action, Event
 from unshard.core.structures.comparison import structure_differences
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
-from unshard.units.ddl.effects import RENAMED_STEP
+from unshard.units.ddl.ddleffects import RENAMED_STEP
 
 if TYPE_CHECKING:
     from unshard.adapters.meta.shardrecords import Structures
@@ -110,7 +110,7 @@ class OnlineDdl:
         self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
     ) -> OnlineStep:
         try:
-            ddl = read(statement.text, statement.sql_mode, statement.schema)
+            ddl = read_ddl(statement.text, statement.sql_mode, statement.schema)
         except DdlUnreadable:
             return self._unreadable(statement, present, online_tables)
         subject = _find(online_tables, ddl.subjects[0]) if ddl.subjects else None
@@ -173,7 +173,7 @@ class OnlineDdl:
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
     ) -> OnlineTable | None:
         (table,) = ddl.subjects
-        for role, rules in ((Role.SHADOW, self._rules.shadow), (Role.TRASH, self._rules.trash)):
+        for role, rules in ((OnlineRole.SHADOW, self._rules.shadow), (OnlineRole.TRASH, self._rules.trash)):
             real = rules.real(table, present)
             if real is None or self._target_of(real) is None:
                 continue
@@ -182,10 +182,10 @@ class OnlineDdl:
             is_changelog = schema is not None and schema.names == CHANGELOG
             if GH_OST.search(statement.text) or is_changelog or _has_changelog(online_tables, real, table):
                 seen = BY_GH_OST
-            if role is Role.TRASH and seen:
+            if role is OnlineRole.TRASH and seen:
                 return OnlineTable(table, real, role, seen, statement.timestamp)
             structure = self._structures.put(schema) if schema else ""
-            if role is Role.SHADOW and (ddl.like == real or (schema and is_copy(structure, present[real]))):
+            if role is OnlineRole.SHADOW and (ddl.like == real or (schema and is_copy(structure, present[real]))):
                 return OnlineTable(table, real, role, seen, statement.timestamp, structure, create=statement)
         return None
 
@@ -206,7 +206,7 @@ class OnlineDdl:
         online_tables: OnlineTables,
         online_table: OnlineTable,
     ) -> OnlineStep:
-        if online_table.role is Role.SHADOW and not _only_numbers(ddl, statement):
+        if online_table.role is OnlineRole.SHADOW and not _only_numbers(ddl, statement):
             online_tables = _with(online_tables, self._remembered(online_table, ddl, statement))
         return self._renamed(ddl, statement, present, online_tables) if ddl.renames else OnlineStep(online_tables, ())
 
@@ -229,7 +229,7 @@ class OnlineDdl:
         dropped = set(ddl.subjects)
         gone = tuple(g for g in online_tables if g.table in dropped)
         left = tuple(g for g in online_tables if g.table not in dropped)
-        kept = {g.real for g in online_tables if g.role is Role.TRASH}  # the shard was renamed, not dropped
+        kept = {g.real for g in online_tables if g.role is OnlineRole.TRASH}  # the shard was renamed, not dropped
         left_shards = tuple(Leaves(g.real) if g.real in kept else self._left(g.real) for g in gone if g.is_away)
         away = {g.real: g for table in ddl.subjects if table in present and (g := shadow_of(left, table))}
         for shadow in away.values():
@@ -264,7 +264,7 @@ class OnlineDdl:
                     *self._trash(online_table.real, moved.get(online_table.real), statement),
                 )
                 consumed |= {online_table.table, online_table.real, moved.get(online_table.real, online_table.real)}
-            elif online_table.role is Role.TRASH and (shadow := shadow_of(online_tables, new)) and shadow.is_away:
+            elif online_table.role is OnlineRole.TRASH and (shadow := shadow_of(online_tables, new)) and shadow.is_away:
                 online_tables = _with(online_tables, replace(shadow, is_away=False))
                 consumed |= {online_table.table, new}
             elif self._target_of(new) is not None and new not in consumed:
@@ -281,7 +281,7 @@ class OnlineDdl:
 
     def _is_swap(self, online_table: OnlineTable, moved: Mapping[TableId, TableId]) -> bool:
         """Whether a table that gets its shard's name is the shard's shadow table, and the old one is gone for good."""
-        if online_table.role is not Role.SHADOW or not online_table.seen:
+        if online_table.role is not OnlineRole.SHADOW or not online_table.seen:
             return False
         old = moved.get(online_table.real)
         return (
@@ -295,7 +295,7 @@ class OnlineDdl:
 
     def _trash(self, real: TableId, table: TableId | None, statement: Statement) -> OnlineTables:
         is_trash = table is not None and self._is_trash(real, table)
-        return (OnlineTable(table, real, Role.TRASH, BY_SWAP, statement.timestamp),) if table and is_trash else ()
+        return (OnlineTable(table, real, OnlineRole.TRASH, BY_SWAP, statement.timestamp),) if table and is_trash else ()
 
 
 def _find(online_tables: Iterable[OnlineTable], table: TableId) -> OnlineTable | None:
@@ -311,7 +311,7 @@ def _with(online_tables: OnlineTables, changed: OnlineTable) -> OnlineTables:
 
 
 def _remembering(online_table: OnlineTable, statement: Statement, structure: str) -> OnlineTable:
-    if online_table.role is Role.TRASH:
+    if online_table.role is OnlineRole.TRASH:
         return online_table
     return replace(online_table, statements=(*online_table.statements, statement), structure=structure)
 
@@ -321,7 +321,7 @@ def _has_changelog(online_tables: OnlineTables, real: TableId, table: TableId) -
 
 
 def _only_numbers(ddl: Ddl, statement: Statement) -> bool:
-    parts = parts_of(ddl, statement.sql_mode)
+    parts = event_parts(ddl, statement.sql_mode)
     return bool(parts) and all("rebase auto id" in part.event.names for part in parts)
 
 

@@ -13,14 +13,13 @@ from unshard.core.window.windowstages import WindowStep
 from unshard.operate.documents import difference_document, lock_document, pause_document, suspended_document
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
-from unshard.units.task.plan import PlannedStage, SourcePlan, TaskPlan
-from unshard.units.task.plan import plan as plan_task
+from unshard.units.task.taskplan import PlannedStage, SourcePlan, TaskPlan, plan_task
 
 ASKED = "effects of DDL were found on empty trial tables in the meta schema of the target; they are dropped again"
 NOTHING = "no window to run: no stored binlog after the checkpoint, and no held rows to release (plan pulls no binlog)"
 
 
-def plan(options: Namespace, console: Console) -> Answer:
+def plan_command(options: Namespace, console: Console) -> Answer:
     """Print the stages that come next."""
     task = console.load(options.task)
     found = plan_task(task)
