@@ -15,11 +15,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.columnnames import named, own_names
+from unshard.core.ddl.columnnames import as_own, named, own_names
 from unshard.core.ddl.queue import OperatorDecision, ShardState
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups, matching_shard
 from unshard.core.model import TableSchema
+from unshard.core.relay.segment import Statement
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
@@ -101,24 +102,39 @@ class _Asked:
         if record.verdict is OperatorDecision.NONE or not record.is_answer:
             is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
             return self._trial.after(None if is_create else schema, record.entry.routed, record)
-        if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and schema is not None:
-            if not self._trial.asks_source:
-                return None
-            return self._trial.skipped(record, schema) if self._may_be_shown(record, schema) else schema
+        before = schema
+        if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and before is not None:
+            return self._skipped(record, before) if self._trial.asks_source else None
+        is_stated = False
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
+            is_stated = is_stated or is_create
             schema = self._trial.after(None if is_create else schema, text, record)
-        return self._shown(record) if schema is None else schema
+        if schema is None:
+            return self._shown(record)
+        if before and not (is_stated or record.entry.is_alone or own_names(before)) and self._trial.asks_source:
+            self._trial.require_shown(record, before, self._later(record), schema)
+        return schema
+
+    def _skipped(self, record: Record, before: TableSchema) -> TableSchema:
+        """Return the structure after a DDL that is skipped; columns may have other names in the target."""
+        own = as_own(before)
+        found = self._trial.skipped(record, own, self._later(record))
+        if not own_names(before):
+            return found
+        if found is not own:
+            raise StructureNotShown(str(record.entry.shard), "its columns have other names in the target")
+        return before
 
     def _rebuilt(self, record: Record, before: TableSchema | None) -> TableSchema | None:
         """Return the structure after a DDL that the target refuses, if an operator has changed the target by hand."""
-        if before is None or record.entry.is_alone or not self._may_be_shown(record, before):
+        if before is None or record.entry.is_alone or own_names(before):
             return None
-        return self._trial.rebuilt(record)
+        return self._trial.rebuilt(record, before, self._later(record))
 
-    def _may_be_shown(self, record: Record, before: TableSchema) -> bool:
-        """Whether the source may show the structure: no later DDL is known, and all columns have their own names."""
-        return not own_names(before) and all(one.entry.seq <= record.entry.seq for one in self._shard.records)
+    def _later(self, record: Record) -> tuple[Statement, ...]:
+        """Return the later DDLs of the shard."""
+        return tuple(one.entry.statement for one in self._shard.records if one.entry.seq > record.entry.seq)
 
     def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""

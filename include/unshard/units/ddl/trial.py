@@ -4,17 +4,19 @@ Runs in the driver.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from unshard.adapters.parquet import Storage
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
+from unshard.core.ddl.hiddenstructure import NOTHING, are_alike, changed_columns, is_hidden, text_between
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record
 from unshard.core.ddl.statement import Ddl, DdlKind, read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.shown import one_line
 from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
@@ -23,7 +25,8 @@ from unshard.errors.locks import DecisionMisfits
 STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 
 
-Shown = Callable[[QueueEntry], TableSchema]
+Shown = Callable[[QueueEntry], tuple[TableSchema, tuple[Statement, ...]]]
+"""Returns the present structure of a shard at its source, and the statements about it after the checkpoint."""
 Present = Callable[[set[TableId]], Mapping[TableId, TableSchema]]
 
 
@@ -47,34 +50,91 @@ class TrialOfStatements:
 
         None: it is not asked now.
         """
-        return self._shown(record.entry) if self._shown else None
+        if self._shown is None:
+            return None
+        found, later = self._shown(record.entry)
+        if later:
+            text = one_line(later[0].text)
+            raise StructureNotShown(str(record.entry.shard), f"a later statement concerns it: `{text}`")
+        return found
 
-    def rebuilt(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows, if the target has it too and takes such a table; else None."""
-        found = self._shown_now(record)
-        return found if found and self._has(record, found) and self._made(record, found) else None
+    def rebuilt(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema | None:
+        """Return the structure after a DDL that the target refuses, if the target has it all the same; else None.
 
-    def skipped(self, record: Record, before: TableSchema) -> TableSchema:
-        """Return the structure after a DDL that is skipped; raises DecisionMisfits if its columns are known to differ.
-
-        Both structures are compared as the target prints them, if it takes both.
+        It follows from what the source shows. `later` are the later DDLs of the shard up to the checkpoint.
         """
-        found = self._shown_now(record)
-        if found is None:
-            return before
-        after, made = self._made(record, found), self._made(record, before)
-        if after and self._has(record, found):
+        try:
+            found = self._found(record, before, later)
+        except StructureNotShown:
+            return None
+        return found if found is not before and self._has(record, found) and self._made(record, found) else None
+
+    def skipped(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
+        """Return the structure after a DDL that is skipped.
+
+        Raises DecisionMisfits if its columns are known to differ, StructureNotShown if they may differ.
+        """
+        try:
+            found = self._found(record, before, later)
+        except StructureNotShown:
+            if changed_columns(record.entry.statement) == NOTHING:
+                return before
+            raise
+        if self._has(record, found) and self._made(record, found):
             return found
-        if changes := order_differences(made, after) if made and after else order_differences(before, found):
-            raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
+        self._require(record, before, found)
         return before
 
-    def _shown_now(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows if it is certain."""
+    def require_shown(
+        self, record: Record, before: TableSchema, later: Sequence[Statement], result: TableSchema
+    ) -> None:
+        """Raise DecisionMisfits if the source shows other columns than the statements that replace a DDL lead to."""
+        with contextlib.suppress(StructureNotShown):
+            found = self._found(record, before, later)
+            if self._made(record, found):
+                self._require(record, result, found)
+
+    def _require(self, record: Record, decided: TableSchema, found: TableSchema) -> None:
+        """Raise DecisionMisfits if a structure differs; both are compared as the target prints them, if it can."""
+        pair = self._made(record, decided), self._made(record, found)
+        one, other = pair if all(pair) else (decided, found)
+        if changes := order_differences(one, other):
+            raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
+
+    def _found(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
+        """Return the structure after a DDL as it follows from what the source shows; raises StructureNotShown."""
+        shard, ddl = str(record.entry.shard), record.entry.statement
+        assert self._shown is not None
         try:
-            return self.shown(record)
-        except (StructureNotShown, *UNKNOWABLE):
-            return None
+            present, more = self._shown(record.entry)
+        except UNKNOWABLE as error:
+            raise StructureNotShown(shard, error.message) from error
+        if not (later := (*later, *more)):
+            return present
+        hides = StructureNotShown(shard, f"a later statement concerns it: `{one_line(later[0].text)}`")
+        if is_hidden(ddl, later, before, present):
+            raise hides
+        present, first = self._made(record, present) or present, self._made(record, before) or before
+        after, is_complete = self._replayed(record, first, later)
+        if is_complete and are_alike(after, present):
+            return before
+        text = text_between(first, after, present) if is_complete else ""
+        found = self._tried(record, text) if text else None
+        if found is None or not are_alike(self._replayed(record, found, later)[0], present):
+            raise hides
+        return found
+
+    def _replayed(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> tuple[TableSchema, bool]:
+        """Return the structure after later statements, and whether it has all their changes of columns."""
+        found, is_complete = before, True
+        for statement in later:
+            with contextlib.suppress(*UNKNOWABLE, DdlUnreadable):
+                ddl = _read(statement)
+                if ddl.kind in (DdlKind.ALTER, DdlKind.INDEX):
+                    found = self._trial.effect(found, statement, ddl.subjects[0], record.entry.target)
+                    continue
+            is_complete = is_complete and changed_columns(statement) == NOTHING
+        return found, is_complete
 
     def _has(self, record: Record, found: TableSchema) -> bool:
         """Whether the target has all of a structure."""
@@ -83,8 +143,11 @@ class TrialOfStatements:
 
     def _made(self, record: Record, structure: TableSchema) -> TableSchema | None:
         """Return the structure as the target makes it; None if it refuses."""
+        return self._tried(record, structure.create_sql)
+
+    def _tried(self, record: Record, create_sql: str) -> TableSchema | None:
         entry = record.entry
-        statement = replace(entry.statement, text=create_text(structure.create_sql, entry.shard.table))
+        statement = replace(entry.statement, text=create_text(create_sql, entry.shard.table))
         with contextlib.suppress(*UNKNOWABLE):
             return self._trial.effect(None, statement, entry.shard.table, entry.target)
         return None

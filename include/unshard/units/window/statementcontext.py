@@ -13,7 +13,7 @@ The binlog may not tell it, or the target may refuse the DDL on an empty table.
 
 `CREATE TABLE a LIKE b` and `RENAME TABLE b TO a` tell nothing about the columns if the task does not follow table b.
 The source shows the present structure of `a`. It is the structure after that statement if no later statement concerns
-the table. The order of the steps makes that certain:
+the table (core.ddl.hiddenstructure tells it for the others). The order of the steps makes that certain:
 
 1. read the structure of the table
 2. pull the binlog to its present end, which is later than step 1
@@ -204,8 +204,11 @@ def _read(statement: Statement) -> Ddl | None:
 # --- the structure of a shard after its newest DDL
 
 
-def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
-    """Return the structure of a shard after its newest DDL; raises StructureNotShown."""
+def shown_structure(work: Work, entry: QueueEntry) -> tuple[TableSchema, tuple[Statement, ...]]:
+    """Return the present structure of a shard, and the statements after the checkpoint that concern it.
+
+    Raises StructureNotShown if the source does not have the table any more.
+    """
     source, table = entry.shard.source, entry.shard.table
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         found = without_refused_indexes(work, structures.read_schemas(connection, [table]))
@@ -214,11 +217,9 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
     pull_source(work, source)
     checkpoint = work.meta.checkpoints.get(source)
     assert checkpoint is not None  # planning requires it
-    for segment in work.store.links(source).following(checkpoint.location):
-        if segment.statement is not None and names(segment.statement, table):
-            text = " ".join(segment.statement.text.split())
-            raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
-    return found[table]
+    run = [each for each in work.store.links(source).following(checkpoint.location) if each.statement is not None]
+    following = (each.statement for each in in_context(work, source, checkpoint.location, run))
+    return found[table], tuple(each for each in following if each is not None and names(each, table))
 
 
 def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
