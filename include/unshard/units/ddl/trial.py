@@ -19,6 +19,7 @@ from unshard.core.relay.segment import Statement
 from unshard.core.shown import one_line
 from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
+from unshard.core.structures.parsedtable import without_computed_defaults
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits
 
@@ -67,7 +68,7 @@ class TrialOfStatements:
             found = self._found(record, before, later)
         except StructureNotShown:
             return None
-        return found if found is not before and self._has(record, found) and self._made(record, found) else None
+        return self._made(record, found) if found is not before and self._has(record, found) else None
 
     def skipped(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
         """Return the structure after a DDL that is skipped.
@@ -80,8 +81,8 @@ class TrialOfStatements:
             if changed_columns(record.entry.statement) == NOTHING:
                 return before
             raise
-        if self._has(record, found) and self._made(record, found):
-            return found
+        if self._has(record, found) and (made := self._made(record, found)):
+            return made
         self._require(record, before, found)
         return before
 
@@ -119,7 +120,7 @@ class TrialOfStatements:
         if is_complete and are_alike(after, present):
             return before
         text = text_between(first, after, present) if is_complete else ""
-        found = self._tried(record, text) if text else None
+        found = self._created(record, text) if text else None
         if found is None or not are_alike(self._replayed(record, found, later)[0], present):
             raise hides
         return found
@@ -143,13 +144,15 @@ class TrialOfStatements:
 
     def _made(self, record: Record, structure: TableSchema) -> TableSchema | None:
         """Return the structure as the target makes it; None if it refuses."""
-        return self._tried(record, structure.create_sql)
+        return self._created(record, structure.create_sql)
 
-    def _tried(self, record: Record, create_sql: str) -> TableSchema | None:
+    def _created(self, record: Record, create_sql: str) -> TableSchema | None:
+        """Do the same for a text; rows are read without the defaults that the target may refuse to compute."""
         entry = record.entry
-        statement = replace(entry.statement, text=create_text(create_sql, entry.shard.table))
-        with contextlib.suppress(*UNKNOWABLE):
-            return self._trial.effect(None, statement, entry.shard.table, entry.target)
+        for text in dict.fromkeys((create_sql, without_computed_defaults(create_sql))):
+            statement = replace(entry.statement, text=create_text(text, entry.shard.table))
+            with contextlib.suppress(*UNKNOWABLE):
+                return self._trial.effect(None, statement, entry.shard.table, entry.target)
         return None
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
