@@ -61,7 +61,7 @@ from unshard.units.work import Work
 UTF8 = {"utf8": "utf8mb3"}
 """The name that every server knows, and the name that current servers print."""
 CONVERTS = re.compile(r"\b(MODIFY|CHANGE)\b", re.IGNORECASE)
-OLD_NAME = re.compile(r"\butf8(_\w+)?\b", re.IGNORECASE)
+OLD_NAME = re.compile(r"\b_?utf8(_\w+)?\b", re.IGNORECASE)
 USUAL = "utf8mb4_0900_ai_ci"
 CONCERNED = re.compile(r"\b(DATABASE|SCHEMA|CREATE|CHARSET|SET)\b", re.IGNORECASE)
 
