@@ -154,10 +154,18 @@ def _alter_table(cursor: TokenCursor) -> Ddl:
     waits = cursor.eat_wait()
     if cursor.eat("UPGRADE", "PARTITIONING"):
         return Ddl(DdlKind.IGNORABLE, cursor.text)  # how MySQL 5.7 stores the partitions
-    ddl, specs = replace(_ddl(cursor, DdlKind.ALTER, table), cuts=waits), tuple(specs_of(cursor))
+    ddl = replace(_ddl(cursor, DdlKind.ALTER, table), cuts=waits, edits=tuple(_histories(cursor.tokens)))
+    specs = tuple(specs_of(cursor))
     for spec in specs:
         ddl = ddl if _is_rename(spec) else _with_spec(ddl, spec)
     return _renamed(ddl, specs)
+
+
+def _histories(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+    """Yield MariaDB's WITH and WITHOUT SYSTEM VERSIONING of columns: no target keeps the history of a shard."""
+    for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if first.word in ("WITH", "WITHOUT") and (second.word, third.word) == ("SYSTEM", "VERSIONING"):
+            yield first.start, third.end, ""
 
 
 def alter_specs(text: str, tokens: tuple[Token, ...], schema: str = "") -> tuple[TokenCursor, ...]:
