@@ -46,8 +46,8 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("target", "mode"),
     [
-        ("mariadb", "pessimistic"),
-        pytest.param("mariadb", "optimistic", marks=pytest.mark.test_all("its mode has a test with a scheduler")),
+        pytest.param("mariadb", "pessimistic", marks=pytest.mark.test_all("its mode has tests with a scheduler")),
+        ("mariadb", "optimistic"),
         pytest.param(
             "tidb", "pessimistic", marks=[pytest.mark.tidb, pytest.mark.test_all("the same on another target")]
         ),

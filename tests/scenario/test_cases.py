@@ -20,7 +20,7 @@ from unshard.units.ddl import coordinate
 
 T = TypeVar("T")
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-DEATHS_EVERY = portion(12, 9, 1)
+DEATHS_EVERY = portion(24, 9, 1)
 SIZES = (EVENT_BYTES, 3 * EVENT_BYTES, 1000 * EVENT_BYTES)
 
 

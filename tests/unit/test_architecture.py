@@ -194,6 +194,7 @@ def test_no_swallowed_exception(path: Path) -> None:
             assert name not in ("Exception", "BaseException", "everything"), f"line {node.lineno}"
 
 
+@pytest.mark.slow
 def test_private_parts_of_pymysql_are_used_in_one_module() -> None:
     private = {name for name in {*dir(DriverConnection), *vars(DriverConnection(defer_connect=True))} if name[0] == "_"}
     private |= {"_rfile", "_next_seq_id", "write_packet"}

@@ -64,6 +64,7 @@ def test_the_page_has_the_errors_of_the_code_in_the_order_of_their_codes() -> No
     assert re.findall(r"^### (.+)$", PAGE, re.MULTILINE) == [heading(leaf) for leaf in LEAVES]
 
 
+@pytest.mark.slow
 def test_every_error_is_used() -> None:
     code = [
         path for room in ("include", "plugins") for path in (ROOT / room).rglob("*.py") if "errors" not in path.parts

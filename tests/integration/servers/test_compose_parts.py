@@ -30,7 +30,11 @@ from unshard.units.work import Work, open_work
 from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
-pytestmark = [pytest.mark.integration, pytest.mark.tidb]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.tidb,
+    pytest.mark.test_all("starts two MySQL and a TiDB; tests/unit/config/test_compose.py reads the file"),
+]
 ROOT = Path(__file__).parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
@@ -132,7 +136,6 @@ def deployment(server_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield Deployment({"shop-1": first, "shop-2": second}, into, folder / "orders_merge.yaml")
 
 
-@pytest.mark.test_all("starts both MySQL again; the merge of the sample begins with the same check")
 def test_check_finds_nothing_to_object_to(deployment: Deployment) -> None:
     items = precheck(load_task(deployment.path), deployment.connection)
     assert [item for item in items if item.severity is Severity.ERROR] == []

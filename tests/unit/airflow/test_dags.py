@@ -213,6 +213,7 @@ def test_invalid_files_are_an_import_error_that_harms_no_other(bag: dict[str, An
     assert "hunter2" not in told
 
 
+@pytest.mark.slow
 def test_task_files_without_an_error_are_no_import_error(tmp_path: Path) -> None:
     tasks = task_files(tmp_path)
     for name in ("twin", "broken one"):
@@ -229,19 +230,22 @@ def test_unlock_and_replace_tell_what_they_are_for(bag: dict[str, Any]) -> None:
 
 
 @pytest.mark.sample(reason="each starts a process", every=2)
-@pytest.mark.parametrize("kind", ["sync", *(pytest.param(k, marks=pytest.mark.slow) for k in ("full", "ddl", "join"))])
+@pytest.mark.parametrize("kind", ["sync", "full", "ddl", "join"])
+@pytest.mark.slow
 def test_process_of_a_task_builds_only_its_own_dag(kind: str, tmp_path: Path) -> None:
     wanted = f"unshard_{kind}__rollout"
     bag = parsed(tmp_path, task_files(tmp_path), _AIRFLOW_PARSING_CONTEXT_DAG_ID=wanted)
     assert set(bag["dags"]) == {wanted}
 
 
+@pytest.mark.slow
 def test_process_of_a_task_finds_the_file_of_two_with_one_name(tmp_path: Path) -> None:
     task_files(tmp_path)
     bag = parsed(tmp_path, tmp_path / "tasks", _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__orders_merge")
     assert "orders_merge.yaml" in bag["dags"]["unshard_sync__orders_merge"]["doc"], "and not of its twin"
 
 
+@pytest.mark.slow
 def test_a_name_with_special_characters_gives_valid_dags(tmp_path: Path) -> None:
     tasks = task_files(tmp_path)
     file = tasks / "special.yaml"

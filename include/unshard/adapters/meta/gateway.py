@@ -7,9 +7,10 @@ A condition that compares a column with a value is a keyword argument (None mean
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Row, and_, delete, func, select, update
+from sqlalchemy import Connection, CursorResult, Row, Select, and_, bindparam, delete, func, select, update
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.sql import ColumnElement
 
@@ -18,6 +19,9 @@ AnyRow = Row[*tuple[Any, ...]]
 Values = Mapping[str, Any]
 AT_ONCE = 500
 """Rows that one statement writes or names."""
+COUNT = func.count()
+OF_ROW = "of_row_"
+"""Begins the names of parameters, so that none is the name of a column."""
 
 
 class TaskReader:
@@ -45,9 +49,11 @@ class TaskReader:
         **values: Any,
     ) -> Sequence[AnyRow]:
         """Return rows; `only`: these expressions instead of all columns; `lock`: lock the rows (FOR UPDATE)."""
-        query = select(*(only or (table,))).where(self.mine(table, *conditions, **values)).limit(limit)
-        query = query.order_by(*(order if isinstance(order, tuple) else (order,)))
-        return self.fetch(query.with_for_update() if lock else query)
+        order = order if isinstance(order, tuple) else (order,)
+        named = {"task": self.task, **values}
+        query = _query(table, tuple(only), order, limit, lock, tuple((name, named[name] is None) for name in named))
+        parameters = {OF_ROW + name: value for name, value in named.items() if value is not None}
+        return self.fetch(query.where(*conditions) if conditions else query, parameters)
 
     def row(self, table: Any, /, *conditions: Any, **values: Any) -> AnyRow | None:
         """Return the first row; takes the arguments of `select`."""
@@ -69,7 +75,7 @@ class TaskReader:
 
     def count(self, table: Any, /, *conditions: Any, **values: Any) -> int:
         """Return the number of rows."""
-        return int(self.value(table, func.count(), *conditions, **values))
+        return int(self.value(table, COUNT, *conditions, **values))
 
 
 class TaskWriter(TaskReader):
@@ -111,6 +117,26 @@ class TaskWriter(TaskReader):
     def delete(self, table: Any, /, *conditions: Any, **values: Any) -> int:
         """Delete rows; return how many."""
         return self.execute(delete(table).where(self.mine(table, *conditions, **values))).rowcount
+
+
+@lru_cache(1000)
+def _query(
+    table: Any,
+    only: tuple[Any, ...],
+    order: tuple[Any, ...],
+    limit: int | None,
+    lock: bool,
+    named: tuple[tuple[str, bool], ...],
+) -> Select[*tuple[Any, ...]]:
+    """Return a SELECT, which SQLAlchemy builds slowly. Its parameters are the values of the named columns that are not
+    NULL.
+    """
+    conditions = [
+        table.c[name].is_(None) if is_null else table.c[name] == bindparam(OF_ROW + name, type_=table.c[name].type)
+        for name, is_null in named
+    ]
+    query = select(*(only or (table,))).where(*conditions).order_by(*order).limit(limit)
+    return query.with_for_update() if lock else query
 
 
 def matches(table: Any, values: Values) -> ColumnElement[bool]:

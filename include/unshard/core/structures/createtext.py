@@ -7,6 +7,7 @@ is not valid UTF-8 is read as surrogates and written as a hexadecimal literal, s
 """
 
 import re
+from functools import lru_cache
 
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
@@ -25,6 +26,7 @@ def normal_create(text: str, dialect: Dialect = MARIADB) -> str:
     return normal_with_names(text, dialect)[0]
 
 
+@lru_cache(256)
 def normal_with_names(text: str, dialect: Dialect = MARIADB) -> tuple[str, tuple[str, ...]]:
     """Return the normalized text, and the names of the clauses about storage that it does not have."""
     plain, tokens = tokenize(text, 0, dialect)

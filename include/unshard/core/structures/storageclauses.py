@@ -145,6 +145,8 @@ class _Context:
         self.depth, self.is_option, self.is_partition = 0, False, False
         self.columns = not is_alter and begin < len(tokens) and tokens[begin].word == "("
         self.is_first = True
+        has_address = any(token.name.upper() == SPIDER for token in tokens)
+        self.clauses = (*CLAUSES, ("COMMENT",)) if has_address else CLAUSES
 
     def at(self, position: int) -> None:
         word = self.tokens[position].word
@@ -167,8 +169,7 @@ def _clause(tokens: Sequence[Token], position: int, context: _Context) -> Storag
         last = position + 1 + _is_word(tokens, position + 1, "=")
         return StorageClause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None
     is_free = context.is_option or context.is_partition
-    free = (*CLAUSES, ("COMMENT",)) if any(token.name.upper() == SPIDER for token in tokens) else CLAUSES
-    for words in free if is_free else OF_COLUMNS:
+    for words in context.clauses if is_free else OF_COLUMNS:
         if begins_at(tokens, position, *words):
             end = _end_of_value(tokens, position + len(words))
             return StorageClause(position, end, " ".join(words)) if end else None
