@@ -104,12 +104,19 @@ def test_a_skip_takes_the_columns_that_the_shards_have(task: LiveTask, deaths: C
 
 
 def test_the_later_statement_is_not_in_a_window_yet(task: LiveTask, deaths: Counter[str]) -> None:
+    """Statements about other tables that name the shard do not count."""
     for shard in SHARDS:
         change(task, shard, "refused")
     run(task)
     by_hand(task, UNSIGNED)
     for source, name in SHARDS:
-        task.sources[source].run(f"ALTER TABLE {task.name}.{name} ADD w INT")
+        task.sources[source].run(
+            f"USE {task.name}_else",
+            f"CREATE TABLE like_{name} LIKE {task.name}.{name}",
+            f"CREATE TABLE child_{name} (n INT, FOREIGN KEY (n) REFERENCES {task.name}.{name} (id))",
+            f"ALTER TABLE child_{name} ADD m INT FIRST, ADD FOREIGN KEY (m) REFERENCES {task.name}.{name} (id)",
+            f"ALTER TABLE {task.name}.{name} ADD w INT",
+        )
     order(task, Skip(lock(task).id))
     run(task)
     assert_complete(task)

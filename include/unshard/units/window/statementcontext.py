@@ -44,7 +44,7 @@ from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.checks import grants
 from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
-from unshard.core.ddl.parsed import Ddl
+from unshard.core.ddl.parsed import Ddl, Role
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.schemadefaults import altered, relies_on_schema
 from unshard.core.ddl.statement import DdlKind, read
@@ -229,7 +229,9 @@ def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
 
 
 def names(statement: Statement, table: TableId) -> bool:
-    """Whether a statement names a table; of a text that cannot be split into tokens, whether it may name it."""
+    """Whether a statement is about a table, or cannot be read and may be about it."""
+    if ddl := _read(statement):
+        return table.folded in {found.folded for found in (*ddl.subjects, *ddl.of(Role.NEW_NAME))}
     found = mentions(statement)
     return bool({*found.named([table])}) if found.is_certain else bool(concerned(statement, [table]))
 
