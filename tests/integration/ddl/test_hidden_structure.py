@@ -48,7 +48,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
     with living(unique, tmp_path, (source_1, source_2, target), "t", columns={"t": COLUMNS}, numbers=numbers) as made:
         create_sequences(made)
         yield made
-    drop_sequences(made)
+        drop_sequences(made)
 
 
 def create_sequences(task: LiveTask) -> None:
@@ -198,7 +198,7 @@ def joined(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, t
     with joined_task(unique, tmp_path, (source_1, source_2, target), COLUMNS, shards=2) as made:
         create_sequences(made)
         yield made
-    drop_sequences(made)
+        drop_sequences(made)
 
 
 @pytest.mark.parametrize("ddl", DDLS)

@@ -97,9 +97,8 @@ class TrialOfStatements:
 
     def _require(self, record: Record, decided: TableSchema, found: TableSchema) -> None:
         """Raise DecisionMisfits if a structure differs; both are compared as the target prints them, if it can."""
-        pair = self._made(record, decided), self._made(record, found)
-        one, other = pair if all(pair) else (decided, found)
-        if changes := order_differences(one, other):
+        one, other = self._made(record, decided), self._made(record, found)
+        if changes := order_differences(one, other) if one and other else order_differences(decided, found):
             raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
 
     def _found(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
