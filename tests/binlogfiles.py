@@ -12,8 +12,7 @@ from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
 from unshard.binlog.rawrows import RowSpan, decode, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
-from unshard.core.relay.chain import Link, Links
-from unshard.core.relay.segment import Segment
+from unshard.core.relay.segment import Link, Links, Segment
 
 FILES = Path(__file__).parent / "files"
 Change = tuple[int, tuple[bytes | None, ...]]

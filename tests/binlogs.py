@@ -14,8 +14,7 @@ from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import HEADER, MAGIC, read_frame
 from unshard.binlog.rawrows import RowSpan, decode, extract
 from unshard.core.model import Location, TableId, TableSchema
-from unshard.core.relay.chain import chain
-from unshard.core.relay.segment import Segment
+from unshard.core.relay.segment import Segment, chain
 from unshard.units.relay.pull import pull
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb

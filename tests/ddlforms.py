@@ -34,7 +34,8 @@ from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas, read_sequences
 from unshard.config import load_task
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.statement import read
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError

@@ -16,9 +16,8 @@ from unshard.adapters.meta.lockrecords import Execution
 from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import DdlLock
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, releasable
 from unshard.core.ddl.reconcile import Finding, Record, ShardWithUnknowns, structures_of
-from unshard.core.ddl.shardgroup import releasable
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.state import BegunWindow, Checkpoint, Phase, SourceState
 from unshard.core.window.plan import Plan, StructureChange

@@ -8,8 +8,7 @@ from typing import Any
 
 from unshard.adapters.meta.lockrecords import Execution
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, SkipResolution, lock_id, resolution, void
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry
-from unshard.core.ddl.shardgroup import Admission
+from unshard.core.ddl.queue import Admission, OperatorDecision, QueueEntry
 from unshard.core.model import Shard, TableId
 from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy, UnknownLock

@@ -44,6 +44,19 @@ class ByDuration(LoadScopeScheduling):
             self._longest_first = sorted(seconds, key=lambda unit: -seconds[unit])
         super().schedule()
 
+    def remove_node(self, node: Any) -> str | None:
+        """Remove a process. If it died, its other tests run elsewhere; the one that it died in is not repeated.
+
+        xdist would also give away what is done already, and then wait for ever for results.
+        """
+        work = self.assigned_work[node]
+        died_in = next(((unit, test) for unit in work.values() for test, is_done in unit.items() if not is_done), None)
+        if died_in is not None:
+            died_in[0][died_in[1]] = True
+        self.assigned_work[node] = {scope: unit for scope, unit in work.items() if not all(unit.values())}
+        super().remove_node(node)
+        return died_in[1] if died_in else None
+
     def _assign_work_unit(self, node: Any) -> None:
         has_tidb = node is next(iter(self.assigned_work))
         left = [unit for unit in self._longest_first if unit in self.workqueue]

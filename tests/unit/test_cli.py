@@ -59,7 +59,7 @@ def test_a_command_that_shows_state_imports_little(command: str) -> None:
         f"next(each for each in COMMANDS if each.name == {command!r}).run\n"
         "heavy = {'airflow', 'pyspark', 'pyarrow', 'numpy', 'pandas', 'sqlglot', 'rich', 'requests'}\n"
         "ours = {'unshard.binlog.decoder', 'unshard.cli.run', 'unshard.core.join.group', 'unshard.units.work',"
-        " 'unshard.core.ddl.grammar'}\n"
+        " 'unshard.core.ddl.statement'}\n"
         "print(sorted((heavy | ours) & set(sys.modules)))"
     )
     path = {"PYTHONPATH": str(Path(unshard.__file__).parents[1])}

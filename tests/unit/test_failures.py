@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FAILING = """
 from unshard_demo import processes
 
@@ -37,3 +39,33 @@ def test_what_a_failed_test_names(tmp_path: Path) -> None:
     assert "program: a server, process" in told and "folder: " in told
     (log,) = kept.rglob("*server.log")
     assert str(log.parent) in told and log.read_text() == "the server's last words"
+
+
+DYING = """
+import os
+
+import pytest
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_it(number):
+    if {dies} and number == 2:
+        os._exit(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
+    for file in range(8):
+        (tmp_path / f"test_{file}.py").write_text(DYING.format(dies=file == 5))
+    options = ["--numprocesses", "2", "-p", "tests.suite.distribution", "-p", "no:cacheprovider", "-q"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "crashed while running 'test_5.py::test_it[2]'" in run.stdout
+    assert "1 failed, 31 passed" in run.stdout

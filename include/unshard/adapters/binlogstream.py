@@ -21,8 +21,8 @@ from unshard.adapters.pymysqlprivate import read_answer, send_command, socket_of
 from unshard.binlog.events import CHECKSUM, is_whole
 from unshard.binlog.runs import EOF, ERROR, Packets, Run
 from unshard.core.model import Location
-from unshard.core.relay.chain import FIRST_POSITION
 from unshard.core.relay.gtidset import read_set
+from unshard.core.relay.segment import FIRST_POSITION
 from unshard.errors.relay import DamagedEvent, DumpBroken, DumpRefused
 
 REGISTER_REPLICA = 0x15

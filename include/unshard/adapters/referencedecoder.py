@@ -28,8 +28,8 @@ from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT
 from unshard.core.checks.decoding import ABSENT, Reason, is_known
 from unshard.core.model import Column, Location, Server, TableId, TableSchema
 from unshard.core.sql.charsets import encode
+from unshard.core.structures.columntypes import encoded_labels
 from unshard.core.structures.hiddencolumns import period_of, with_hashes
-from unshard.core.structures.labels import encoded_labels
 from unshard.errors.checks import ReferenceDecoderFailed
 
 UNCONVERTED = "bytes as they are stored"

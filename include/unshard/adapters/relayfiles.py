@@ -42,8 +42,7 @@ from unshard.binlog.decoder import RangeOrigin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core import codec
 from unshard.core.model import Location, ObjectAccess, TableId
-from unshard.core.relay.chain import Link, Links
-from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
+from unshard.core.relay.segment import ByteRange, Commit, Link, Links, Prepared, Segment, Statement
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged, SegmentMissing
 

@@ -29,12 +29,11 @@ from unshard.core.model import Column, Index, Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
+from unshard.core.structures.columntypes import as_escaped
 from unshard.core.structures.constraintnames import CHECK, FOREIGN, ConstraintsThere, checks_of
-from unshard.core.structures.createtext import normal_create, normal_with_names
+from unshard.core.structures.createtext import normal_column, normal_create, normal_with_names
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.hiddencolumns import without_period
-from unshard.core.structures.labels import as_escaped
-from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.parsedtable import index_parts
 from unshard.errors import UnshardError
 from unshard.errors.source import MissingPrivilege, TableMissing, TableUnsupported, UnknownDatabase

@@ -33,17 +33,17 @@ from unshard.adapters.mysql import (
 from unshard.adapters.structures import keeps_utf8, meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
-from unshard.core.ddl.grammar import without_engine
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.schemadefaults import with_default
-from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read, retarget, without_engine
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
+from unshard.core.structures.columntypes import is_ambiguous
 from unshard.core.structures.constraintnames import OWN, checks_of, trial_names, without_absent
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.hiddencolumns import period_of
-from unshard.core.structures.labels import is_ambiguous
 from unshard.core.structures.storageclauses import with_engine, with_transactions
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused

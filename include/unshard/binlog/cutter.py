@@ -113,7 +113,6 @@ class SegmentDraft:
             self.times = (self.times[0] or first, last)
 
     def close_group(self) -> None:
-        """Record that everything so far belongs to the segment."""
         self.border, self.border_times = self.offset, self.times
         self.tables += self.group
         self.group = Counter()
@@ -218,7 +217,6 @@ class Cutter:
         return is_whole and not (self._open or self._held_back or self._fragments.is_pending)
 
     def end(self) -> None:
-        """Store the events up to the last border."""
         self._finish("")
 
     def _describe(self, event: bytes, place: str) -> None:
@@ -333,7 +331,6 @@ class Cutter:
             self._end_group()
 
     def _statement(self, statement: Statement, frame: Frame, event: bytes) -> None:
-        """Write a statement into its own segment."""
         inside = self._open
         if inside and self._draft:
             self._draft.close_group()
@@ -396,7 +393,6 @@ class Cutter:
         self._end_group()
 
     def _complete(self, xid: str, commits: bool, frame: Frame, event: bytes) -> None:
-        """End a transaction that was prepared before."""
         place = f"{self.location.file}:{self._position}"
         prepared = self._prepared_xa.finish(xid, commits, self.source, place)
         self._release()
@@ -537,7 +533,6 @@ class RunCutter(Cutter):
             yield int(run.offsets[number] - run.offsets[began])
 
     def _take_stretch(self, stretch: Stretch, stop: Location) -> int:
-        """Process as much of a stretch as possible, and return the number of the next event."""
         number = stretch.begin
         if stretch.end - number < FEW:
             return number
@@ -557,7 +552,6 @@ class RunCutter(Cutter):
         return number
 
     def _take_rows(self, stretch: Stretch, begin: int) -> int:
-        """Process the events inside a transaction that has rows."""
         end = stretch.rows_until(begin)
         if end > begin:
             self._append(stretch, begin, end)
@@ -611,7 +605,6 @@ class RunCutter(Cutter):
         return int(ends[-1])
 
     def _control(self, event: bytes) -> QueryKind | None:
-        """Return the kind of a QUERY event, None if it cannot be read."""
         body = event[HEADER : len(event) - self._tail]
         key = body[VARYING:]
         if key not in self._controls:
@@ -624,7 +617,6 @@ class RunCutter(Cutter):
         return self._controls[key]
 
     def _name(self, body: bytes) -> TableId | None:
-        """Return the table of a map's body, None if it cannot be read."""
         if body not in self._names:
             if len(self._names) >= REMEMBERED:
                 self._names.clear()

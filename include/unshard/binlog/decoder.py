@@ -76,7 +76,6 @@ from unshard.binlog.tablemap import (
     PhysicalField,
     TableMap,
     agrees,
-    numbers_of,
     read_table,
     read_table_map,
     table_id_of,
@@ -86,8 +85,8 @@ from unshard.binlog.transactions import StatementEnds, survey
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.compaction import Op
 from unshard.core.sql.charsets import charset_of
+from unshard.core.structures.columntypes import encoded_labels, read_labels
 from unshard.core.structures.hiddencolumns import FOREVER, as_in_rows
-from unshard.core.structures.labels import encoded_labels, read_labels
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import (
     ColumnCountDiffers,
@@ -176,7 +175,7 @@ class _MetadataComparison:
     def _dimensions(self) -> None:
         if self._metadata.dimensions:
             for found, column in zip(self._metadata.dimensions, self._of(frozenset((F.VECTOR,))), strict=True):
-                if found != numbers_of(column.column_type)[0]:
+                if found != column.numbers[0]:
                     raise self._differs(column, f"vector({found})", column.column_type)
 
     def _labels(self, labels: tuple[tuple[bytes, ...], ...], kind: F) -> None:
@@ -210,7 +209,6 @@ class _MetadataComparison:
 
 
 def _charset(collation: int) -> str:
-    """Return the character set of a collation, empty for an unknown collation of a newer server."""
     try:
         return charset_of(collation)
     except KeyError:
@@ -239,7 +237,6 @@ class RangeOrigin:
     """The bytes are an XA transaction that was prepared there and has been committed since."""
 
     def shard(self, table: TableId) -> str:
-        """Return a table's name for messages."""
         return f"{self.source} {table}".strip()
 
 
@@ -344,7 +341,6 @@ class _Bound:
     def _skimmed_one_by_one(
         self, data: Buffer, rows: RowEvents, begins: Numbers
     ) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Read such rows one event after the other."""
         locations = zip(
             rows.kind.tolist(),
             begins.tolist(),
@@ -405,13 +401,11 @@ _OPERATIONS = np.array(
 
 
 def _operations(kinds: Numbers, counts: Numbers, inside: Numbers) -> pa.Array:
-    """Return the operation of each row; images of an UPDATE come in pairs."""
     found = np.repeat(_OPERATIONS[kinds], counts)
     return pa.array(found + (found == BEFORE) * (inside % 2).astype(np.int8))
 
 
 def _numbered(counts: Numbers) -> Numbers:
-    """Number the rows of each event."""
     total: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
     return total - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -507,7 +501,6 @@ class _Decoder:
         return [part for part in parts if part is not None] if is_whole and None not in parts else None
 
     def in_order(self, starts: Mapping[TableId, int]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Read one event after the other."""
         latest: dict[TableId, _Bound] = {}
         events = tuple(walk(self.data, self.checksum, self.where))
         tail = CHECKSUM if self.checksum else 0
@@ -538,7 +531,6 @@ class _Decoder:
         return f"{self.origin.file}:{end}"
 
     def bind(self, body: bytes, end: int) -> None:
-        """Set the table of a table id from here on."""
         known = self.ids.get(table_id_of(body))
         if known is None or known[0] != body[8:]:
             self.ids[table_id_of(body)] = (body[8:], self._readable(body, end))

@@ -37,7 +37,7 @@ from unshard.binlog.events import (
     are_whole,
     walk,
 )
-from unshard.binlog.rowcode import Code, codes_of, padded_column
+from unshard.binlog.rowcode import Code, as_text, codes_of, little, padded_column
 from unshard.binlog.tablemap import NO_TABLE, PhysicalField
 from unshard.binlog.transactions import GTIDS, STATEMENT_ENDS
 from unshard.core.model import Column
@@ -132,7 +132,6 @@ class _ImageWalk:
         self._events: list[Numbers] = []
 
     def run(self, starts: Numbers, ends: Numbers) -> Numbers:
-        """Locate all images; return how many each event has."""
         alive = np.flatnonzero(starts < ends)
         at, until = starts[alive], ends[alive]
         while len(at):
@@ -157,7 +156,6 @@ class _ImageWalk:
         return order
 
     def _image(self, at: Numbers) -> Numbers:
-        """Locate one image of each event; return where the next ones begin."""
         begins, at = at, at + self._bitmap
         bits = [self._data[begins + byte] for byte in range(self._bitmap)]
         some = [bool(eight.any()) for eight in bits]
@@ -167,17 +165,12 @@ class _ImageWalk:
             if layout.width:
                 at = at + (layout.width if null is None else np.where(null, 0, layout.width))
             else:
-                size = self._length(at, layout.code.prefix, null)
+                size = little(self._data, at, layout.code.prefix)
+                size = size if null is None else np.where(null, 0, size)
                 start = at + (layout.code.prefix if null is None else np.where(null, 0, layout.code.prefix))
                 at = start + size
             self.cells[number].append(Cells(start, size, null))
         return at
-
-    def _length(self, at: Numbers, prefix: int, null: Bits | None) -> Numbers:
-        size = self._data[at].astype(np.int64)
-        for byte in range(1, prefix):
-            size |= self._data[at + byte].astype(np.int64) << 8 * byte
-        return size if null is None else np.where(null, 0, size)
 
 
 def _nulls(bits: npt.NDArray[np.uint8], number: int, layout: _Layout) -> Bits | None:
@@ -190,7 +183,6 @@ def _nulls(bits: npt.NDArray[np.uint8], number: int, layout: _Layout) -> Bits | 
 
 
 def _ordered(parts: list[Cells], order: Numbers) -> Cells:
-    """Concatenate the parts of a column in the order of the rows."""
     start = np.concatenate([part.start for part in parts])[order] if parts else order
     size = np.concatenate([part.size for part in parts if part.size is not None])[order] if _sized(parts) else None
     if all(part.null is None for part in parts):
@@ -220,7 +212,7 @@ def _column(code: Code, data: bytes, cells: Cells) -> pa.Array:
 def _integers(code: str, data: bytes, cells: Cells) -> pa.Array:
     kind = np.dtype("<" + code)
     view = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
-    return pa.array(view[cells.start], mask=cells.null).cast(pa.string()).cast(pa.binary())
+    return as_text(pa.array(view[cells.start], mask=cells.null))
 
 
 def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
@@ -234,7 +226,6 @@ def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
 
 
 def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Array:
-    """Convert the values that are not NULL, and insert the NULLs."""
     seen = np.frombuffer(data, np.uint8)
     if cells.null is None:
         return show(seen, cells.start)
@@ -243,7 +234,6 @@ def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Ar
 
 
 def _values(code: Code, data: bytes, cells: Cells) -> list[Any]:
-    """Convert one value at a time, for types without a column-wise converter."""
     starts = cells.start.tolist()
     read = _reader(code, data, starts, cells.size)
     if cells.null is None:
@@ -299,7 +289,6 @@ class RowEvents:
     """Row events in order, as vectors of one length."""
 
     number: Numbers
-    """Number of the event in the range."""
     kind: Numbers
     begin: Numbers
     """Offset where the body begins."""
@@ -335,7 +324,7 @@ def skim(data: Buffer, checksum: bool, place: str, position: int) -> Skimmed | N
     if not len(offsets) or not _IS_KNOWN[kinds].all():
         return None
     next_offsets = np.append(offsets[1:], len(data))
-    ends = position + next_offsets if position else _read(seen, offsets + _END_AT, 4)
+    ends = position + next_offsets if position else little(seen, offsets + _END_AT, 4)
     begins, stops = offsets + HEADER, next_offsets - (CHECKSUM if checksum else 0)
     commits = _commits(data, kinds, (begins, stops, ends))
     if commits is None or _lacks_rows(seen, kinds, begins):
@@ -370,14 +359,6 @@ def _are_whole(data: Buffer, offsets: Numbers, shortest: int, checksum: bool) ->
     return bool(fits) and (not checksum or are_whole(data, ends))
 
 
-def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
-    """Read numbers of `size` bytes."""
-    value = seen[at].astype(np.int64)
-    for byte in range(1, size):
-        value |= seen[at + byte].astype(np.int64) << 8 * byte
-    return value
-
-
 def _commits(data: Buffer, kinds: Numbers, places: tuple[Numbers, Numbers, Numbers]) -> Numbers | None:
     """Return the position after the transaction of each event; None if rows may have been rolled back."""
     begins, stops, ends = places
@@ -405,7 +386,6 @@ def _lacks_rows(seen: npt.NDArray[np.uint8], kinds: Numbers, begins: Numbers) ->
 
 
 def _text(data: Buffer, begin: int, stop: int) -> bytes:
-    """Return the statement of a QUERY event, empty if it cannot be found."""
     if stop - begin < _QUERY.size:
         return b""
     schema, variables = _QUERY.unpack_from(data, begin)
@@ -418,7 +398,7 @@ def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Sk
     both = events.only(is_map | is_rows)
     if ((both.stop - both.begin) < 8).any():
         return None
-    table = _read(seen, both.begin, 6)
+    table = little(seen, both.begin, 6)
     maps = _different(data, seen, both.only(both.kind == E.TABLE_MAP))
     if maps is None:
         return None

@@ -68,11 +68,9 @@ class Fragments:
 
     @property
     def is_pending(self) -> bool:
-        """Whether more fragments must follow."""
         return self._number < self._total
 
     def add(self, body: Buffer, place: str) -> Buffer:
-        """Check the next fragment and return its part of the rows event."""
         if not self.is_pending:
             self._begin()
         announced, chunk = self._numbers(body, place)
@@ -89,7 +87,6 @@ class Fragments:
         return chunk
 
     def require_end(self, place: str) -> None:
-        """Raise if another event follows before the last fragment."""
         if self.is_pending:
             raise FragmentsBroken(place, f"fragment {self._number + 1} of {self._total} is missing")
 
@@ -223,7 +220,6 @@ def _end(kind: EventType, frame: Frame, inner: bytes, place: str) -> tuple[bool,
 
 
 def _ends(text: bytes, place: str) -> bool:
-    """Whether a query in a payload ends its transaction."""
     match classify(text)[0]:
         case QueryKind.COMMIT | QueryKind.ROLLBACK:
             return True

@@ -70,7 +70,6 @@ class _Extract:
     size: int = 0
 
     def bind(self, frame: Frame, body: bytes, end: int) -> None:
-        """Set the table of a table id from here on."""
         try:
             number, is_ours = table_id_of(body), read_table(body)[0] == self.table
         except _UNREADABLE as error:
@@ -83,7 +82,6 @@ class _Extract:
             self.written.discard(number)
 
     def add(self, frame: Frame, body: bytes, end: int) -> bool:
-        """Add a row event if it belongs to the table."""
         number = table_id_of(body)
         if number == NO_TABLE:
             return False
@@ -101,7 +99,6 @@ class _Extract:
         return True
 
     def piece(self) -> pa.RecordBatch:
-        """Return the collected events as a piece, and start a new one."""
         row = {
             "table_schema": self.table.schema,
             "table_name": self.table.name,

@@ -11,7 +11,6 @@ values.py is authoritative: the reader that uses it then reports the error, or r
 """
 
 import itertools
-import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from unshard.binlog import values
-from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, numbers_of, packed
+from unshard.binlog.tablemap import FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, packed
 from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.values import DIGIT_BYTES, decimal_bytes, fraction_bytes, json_text, patched_text
 from unshard.core.model import Column
 from unshard.core.sql.charsets import encode
-from unshard.core.structures.labels import encoded_labels
+from unshard.core.sql.literals import PREFIX_BYTES
+from unshard.core.structures.columntypes import encoded_labels
 from unshard.errors.rows import UnsupportedColumn
 
 # --- columns as text ---
@@ -43,7 +43,7 @@ PLAIN_DOUBLES = (1e-4, 1e9)
 
 def date_column(data: Octets, starts: Numbers) -> pa.Array:
     """Print DATE."""
-    value = _little(data, starts, 3)
+    value = little(data, starts, 3)
     return _fixed(_calendar(np.empty((len(starts), 10), np.uint8), value >> 9, value >> 5 & 15, value & 31))
 
 
@@ -88,7 +88,7 @@ def enum_column(labels: Sequence[bytes], width: int) -> ColumnPrinter:
     members = pa.array([b"", *labels], pa.binary())
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
-        value = _little(data, starts, width)
+        value = little(data, starts, width)
         _demand(value < len(members))
         return members.take(pa.array(value))
 
@@ -99,8 +99,8 @@ def int24_column(unsigned: bool) -> ColumnPrinter:
     """Return the printer of MEDIUMINT."""
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
-        value = _little(data, starts, 3)
-        return _text(pa.array(value if unsigned else value - ((value >> 23) << 24)))
+        value = little(data, starts, 3)
+        return as_text(pa.array(value if unsigned else value - ((value >> 23) << 24)))
 
     return show
 
@@ -110,7 +110,7 @@ def double_column(data: Octets, starts: Numbers) -> pa.Array:
     value = np.ascontiguousarray(data[starts[:, None] + np.arange(8)]).view("<f8")[:, 0]
     size = np.abs(value)
     _demand(((size >= PLAIN_DOUBLES[0]) & (size < PLAIN_DOUBLES[1])) | (value == 0))
-    return _text(pa.array(value))
+    return as_text(pa.array(value))
 
 
 def padded_column(data: Octets, starts: Numbers, sizes: Numbers, width: int) -> pa.Array:
@@ -148,12 +148,13 @@ def decimal_column(precision: int, scale: int) -> ColumnPrinter | None:
 
 def _decimal_texts(number: Numbers, scale: int) -> pa.Array:
     if not scale:
-        return _text(pa.array(number))
+        return as_text(pa.array(number))
     words = np.stack([number, number >> 63], axis=1)
-    return _text(pa.Array.from_buffers(pa.decimal128(38, scale), len(number), [None, pa.py_buffer(words)]))
+    return as_text(pa.Array.from_buffers(pa.decimal128(38, scale), len(number), [None, pa.py_buffer(words)]))
 
 
-def _text(array: pa.Array) -> pa.Array:
+def as_text(array: pa.Array) -> pa.Array:
+    """Return numbers as their texts in bytes."""
     return array.cast(pa.string()).cast(pa.binary())
 
 
@@ -162,7 +163,8 @@ def _demand(holds: npt.NDArray[np.bool_]) -> None:
         raise ValueError("a value is read one by one")
 
 
-def _little(data: Octets, starts: Numbers, width: int) -> Numbers:
+def little(data: Octets, starts: Numbers, width: int) -> Numbers:
+    """Return the numbers of `width` bytes, the lowest byte first."""
     value = data[starts].astype(np.int64)
     for byte in range(1, width):
         value |= data[starts + byte].astype(np.int64) << 8 * byte
@@ -178,13 +180,11 @@ def _big(data: Octets, starts: Numbers, width: int) -> Numbers:
 
 @cache
 def _numbers(digits: int) -> Octets:
-    """Return the digits of all numbers with this many digits."""
     return np.frombuffer(b"".join(b"%0*d" % (digits, n) for n in range(10**digits)), np.uint8).reshape(-1, digits)
 
 
 @cache
 def _days() -> Octets:
-    """Return all dates that a TIMESTAMP can have."""
     days = np.datetime_as_string(np.arange((1 << 32) // 86400 + 1).astype("M8[D]"))
     return days.astype("S10").view(np.uint8).reshape(-1, 10)
 
@@ -218,7 +218,6 @@ def _fraction(text: Octets, data: Octets, starts: Numbers, digits: int) -> Octet
 
 
 def _fixed(text: Octets) -> pa.Array:
-    """Create a column of texts of one length."""
     rows, width = text.shape
     offsets = np.arange(0, width * (rows + 1), width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
@@ -281,10 +280,9 @@ def compile_reader(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...
 
 def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> Callable[..., int]:
     """Generate the reader of a single image of these columns: it appends a tuple and returns the end of the image."""
-    namespace: dict[str, Any] = {"fb": int.from_bytes}
-    lines = ["def read(b,o,e,append):", " if True:", *_image(codes, columns, namespace), "  return o"]
-    exec(compile("\n".join(lines), f"<part of rows of {shard}>", "exec"), namespace)  # noqa: S102
-    read: Callable[..., int] = namespace["read"]
+    namespace: dict[str, Any] = {}
+    lines = [" if True:", *_image(codes, columns, namespace), "  return o"]
+    read: Callable[..., int] = _compiled(lines, namespace, f"part of {shard}")
     return read
 
 
@@ -315,11 +313,11 @@ def codes_of(fields: Sequence[PhysicalField], columns: Sequence[Column], shard: 
     ]
 
 
-def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Reader:
+def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Callable[..., Any]:
     namespace["fb"] = int.from_bytes
     source = "\n".join(["def read(b,o,e,append):", *lines])
     exec(compile(source, f"<rows of {shard}>", "exec"), namespace)  # noqa: S102
-    read: Reader = namespace["read"]
+    read: Callable[..., Any] = namespace["read"]
     return read
 
 
@@ -363,7 +361,6 @@ def _patched(before: bytes | None, changes: bytes) -> bytes:
 
 
 def _run(codes: Sequence[Code], columns: Sequence[Column], start: int) -> int:
-    """Count the consecutive integers without NULL from `start` on."""
     end = start
     while end < len(codes) and codes[end].integer and not columns[end].nullable:
         end += 1
@@ -410,7 +407,7 @@ def _code(field: PhysicalField, column: Column, shard: str) -> Code:
         return _labelled(field, column, shard)
     if kind in ("binary", *FIXED_BYTES):
         return _padded(field, column)
-    if kind in ("char", "varchar", "varbinary", "vector", "json", *BLOBS, *GEOMETRIES):
+    if kind in ("char", "varchar", "varbinary", "vector", "json", *PREFIX_BYTES, *GEOMETRIES):
         return _bytes(field, column)
     return _temporal(field, column, shard)
 
@@ -423,7 +420,7 @@ def _bytes(field: PhysicalField, column: Column) -> Code:
         case "json":
             return Code(prefix=prefix, then=json_text)
         case "vector":
-            return Code(prefix=prefix, then=values.vector_of(numbers_of(column.column_type)[0]))
+            return Code(prefix=prefix, then=values.vector_of(column.numbers[0]))
         case _:
             return Code(prefix=prefix)
 
@@ -506,7 +503,7 @@ def _temporal(field: PhysicalField, column: Column, shard: str) -> Code:
         case F.YEAR if column.column_type != "year(2)":
             return Code(convert=values.year_text, width=1, together=year_column)
         case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD:
-            return _old_temporal(F(field.type), (*numbers_of(column.column_type), 0)[0])
+            return _old_temporal(F(field.type), (*column.numbers, 0)[0])
         case _:
             raise UnsupportedColumn(shard, column.name, f"{column.column_type} stored as {field}")
 
@@ -531,8 +528,7 @@ _OLD_FRACTIONS = {
 
 def _double(column: Column) -> Code:
     """Print DOUBLE(m,d) with exactly d digits, and ZEROFILL with the full display width."""
-    found = re.match(r"double\((\d+),(\d+)\)", column.column_type)
-    width, digits = (int(found[1]), int(found[2])) if found else (DOUBLE_WIDTH, None)
+    width, digits = column.numbers or (DOUBLE_WIDTH, None)
     finish = _padded_texts(width) if "zerofill" in column.column_type else None
     together = double_column if digits is None and finish is None else None
     return Code(convert=values.float_text("<d", digits), width=8, finish=finish, together=together)
@@ -544,12 +540,12 @@ def _binary(cells: Sequence[bytes | None]) -> pa.Array:
 
 def _integers_text(unsigned: bool) -> Finish:
     kind = pa.uint64() if unsigned else pa.int64()
-    return lambda cells: pa.array(cells, kind).cast(pa.string()).cast(pa.binary())
+    return lambda cells: as_text(pa.array(cells, kind))
 
 
 def _padded_integers(column: Column) -> Finish:
     """Print the leading zeros of ZEROFILL, as the server does."""
-    pad = _padded_texts(int(column.column_type.partition("(")[2].partition(")")[0]))
+    pad = _padded_texts(column.numbers[0])
     return lambda cells: pad([None if cell is None else b"%d" % cell for cell in cells])
 
 

@@ -237,7 +237,6 @@ class Stretch:
         known: Mapping[int, TableId],
         reading: tuple[Callable[[bytes], TableId | None], int],
     ) -> TableId:
-        """Return the table of an id in these events."""
         maps = at[self.seen.kinds[at] == E.TABLE_MAP]
         if not len(maps):
             if table not in known and table != NO_TABLE:
@@ -254,7 +253,6 @@ class Stretch:
         return name
 
     def _first_other(self, maps: Numbers, tail: int) -> int:
-        """Return the index of the first map whose body differs from that of the first one."""
         size = int(self.seen.sizes[maps[0]]) - HEADER - tail
         same = self.seen.sizes[maps] == size + HEADER + tail
         if not same.all():
@@ -283,7 +281,6 @@ class Stretch:
         return begin + closes
 
     def counts(self, begin: int, end: int) -> Iterator[tuple[TableId, int]]:
-        """Yield the tables of the row events in [begin, end), and the number of events of each."""
         first, last = np.searchsorted(self.rows.at, (begin, end))
         counts = np.bincount(self.rows.table[first:last], minlength=len(self.rows.tables))
         yield from ((self.rows.tables[place], int(counts[place])) for place in np.flatnonzero(counts).tolist())
@@ -297,7 +294,6 @@ class Stretch:
         return (int(times[0]), int(times[-1])) if len(times) else (0, 0)
 
     def gtids(self, begin: int, end: int) -> Numbers:
-        """Return which of the events [begin, end) have a GTID."""
         return begin + np.flatnonzero(_IS_GTID[self.seen.kinds[begin:end]])
 
     def last_of_domains(self, numbers: Numbers) -> list[str] | None:
@@ -315,7 +311,6 @@ class Stretch:
 
 
 def _distinct(ids: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the distinct ids, and the index of each event's id; usually the same id is repeated in a row."""
     firsts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
     found, number = np.unique(ids[firsts], return_inverse=True)
     return found, np.repeat(number, np.diff(np.append(firsts, len(ids))))
@@ -370,7 +365,6 @@ class Packets:
                 self._drop(end)
 
     def _fill(self) -> None:
-        """Read the available bytes, at least one."""
         if self._failure:
             raise self._failure
         if self._filled == len(self._buffer):
@@ -434,7 +428,6 @@ class Packets:
             self.last = payload
 
     def _drop(self, end: int) -> None:
-        """Move the remaining bytes to the beginning of the buffer."""
         left = self._filled - end
         if len(self._buffer) > self._size > left:
             self._resize(self._size, end)
@@ -448,7 +441,6 @@ class Packets:
 
 
 def _opened(buffer: bytearray, packets: list[int], end: int) -> tuple[Run, bytes | None]:
-    """Return the events up to the first packet without an event, and that packet."""
     starts = np.array([*packets, end], np.int64)
     seen = np.frombuffer(buffer, np.uint8)
     sizes = np.diff(starts) - HEAD

@@ -81,7 +81,7 @@ def default_of(column: Column, structure: TableSchema) -> Default | None:
 
 def _zero(column: Column) -> Default | None:
     if column.data_type == "bit":
-        return Default(bytes((_numbers(column)[0] + 7) // 8))
+        return Default(bytes((column.numbers[0] + 7) // 8))
     if column.data_type == "set":
         return Default(b"")
     value = implicit_value(column)
@@ -100,14 +100,14 @@ def _shown(column: Column, text: str, structure: TableSchema) -> str:
 
 def _integer(column: Column, text: str) -> bytes | None:
     number = int(_inside(text))
-    width = _numbers(column)[0] if "zerofill" in column.column_type else 0
+    width = column.numbers[0] if "zerofill" in column.column_type else 0
     return b"%0*d" % (width, number)
 
 
 def _decimal(column: Column, text: str) -> bytes | None:
     if "zerofill" in column.column_type:
         return None
-    scale = (*_numbers(column), 0, 0)[1]
+    scale = (*column.numbers, 0, 0)[1]
     return format(Decimal(_inside(text)).quantize(Decimal(1).scaleb(-scale)), "f").encode()
 
 
@@ -123,7 +123,7 @@ def _float(code: str) -> Callable[[Column, str], bytes | None]:
 def _temporal(column: Column, text: str) -> bytes | None:
     """Return the default of a TIMESTAMP only if it is zero; others are printed in the session's time zone."""
     whole, _, fraction = _inside(text).partition(".")
-    digits = 0 if column.data_type in ("date", "year") else (*_numbers(column), 0)[0]
+    digits = 0 if column.data_type in ("date", "year") else (*column.numbers, 0)[0]
     if not re.fullmatch(_FORMS[column.data_type], whole) or len(fraction) > digits:
         return None
     return (whole + ("." + fraction.ljust(digits, "0") if digits else "")).encode()
@@ -140,12 +140,12 @@ def _binary(column: Column, text: str) -> bytes | None:
     value = _text(text)
     if value is None or not value.isascii():
         return None
-    return value.encode().ljust(_numbers(column)[0] if column.data_type == "binary" else 0, b"\0")
+    return value.encode().ljust(column.numbers[0] if column.data_type == "binary" else 0, b"\0")
 
 
 def _bit(column: Column, text: str) -> bytes | None:
     found = _BITS.fullmatch(text)
-    return int(found[1], 2).to_bytes((_numbers(column)[0] + 7) // 8, "big") if found else None
+    return int(found[1], 2).to_bytes((column.numbers[0] + 7) // 8, "big") if found else None
 
 
 def _text(text: str) -> str | None:
@@ -155,11 +155,6 @@ def _text(text: str) -> str | None:
 def _inside(text: str) -> str:
     """Remove the quotes around numbers and times, which some servers and versions print."""
     return text[1:-1] if _QUOTED.fullmatch(text) else text
-
-
-def _numbers(column: Column) -> tuple[int, ...]:
-    found = re.match(r"[a-z]+\((\d+)(?:,(\d+))?\)", column.column_type)
-    return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 _READERS: dict[str, Callable[[Column, str], bytes | None]] = {
@@ -254,7 +249,6 @@ class Sparse:
         return found
 
     def _places(self, bits: int) -> list[int | None]:
-        """Return the index of each written column's value in an image."""
         found: list[int | None] = []
         place = 0
         for number, column in enumerate(self.structure.columns):
@@ -302,14 +296,12 @@ class SparseCells:
     masks: list[bytes | None]
 
     def add(self, other: "SparseCells") -> "SparseCells":
-        """Append other rows, and return self."""
         for mine, more in zip(self.columns, other.columns, strict=True):
             mine.extend(more)
         self.masks += other.masks
         return self
 
     def arrays(self, finish: Sequence[Finish]) -> list[pa.Array]:
-        """Return the columns, followed by the bitmaps unless all rows have all columns."""
         columns = [show(cells) for show, cells in zip(finish, self.columns, strict=True)]
         if any(mask is not None for mask in self.masks):
             columns.append(pa.array(self.masks, mask_type(len(self.columns))))
@@ -342,7 +334,6 @@ def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
 
 @lru_cache(1024)
 def _part(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
-    """Return the reader of an image that has only the columns in `bits`."""
     chosen = [number for number in range(len(columns)) if bits >> number & 1]
     codes = codes_of(fields, columns, shard)
     return read_once([codes[number] for number in chosen], [columns[number] for number in chosen], shard)

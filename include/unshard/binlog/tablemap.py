@@ -9,14 +9,16 @@ and character sets; FULL also has names and labels. Fields that are not compared
 the format allows new fields, and these do not change how rows are read.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
 from unshard.core.model import Column, TableId
-from unshard.core.structures.labels import read_labels
+from unshard.core.sql import literals
+from unshard.core.sql.charsets import MOST_BYTES
+from unshard.core.sql.literals import PREFIX_BYTES
+from unshard.core.structures.columntypes import read_labels
 from unshard.errors.relay import DamagedEvent
 
 # --- metadata ---
@@ -173,48 +175,7 @@ _ONE_BYTE = frozenset(
 )
 _TWO_BYTES = frozenset((F.VARCHAR, F.VARCHAR_COMPRESSED, F.BIT, F.DECIMAL, F.STRING, F.VAR_STRING))
 INTEGERS = {"tinyint": F.TINY, "smallint": F.SHORT, "mediumint": F.INT24, "int": F.LONG, "bigint": F.LONGLONG}
-GEOMETRIES = frozenset(
-    (
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "geomcollection",
-    )
-)
-BLOBS = {
-    "tinyblob": 1,
-    "tinytext": 1,
-    "blob": 2,
-    "text": 2,
-    "mediumblob": 3,
-    "mediumtext": 3,
-    "longblob": 4,
-    "longtext": 4,
-}
-LARGEST_CHARACTER = {
-    "utf8mb4": 4,
-    "utf16": 4,
-    "utf16le": 4,
-    "utf32": 4,
-    "gb18030": 4,
-    "utf8mb3": 3,
-    "utf8": 3,
-    "ujis": 3,
-    "eucjpms": 3,
-    "ucs2": 2,
-    "gbk": 2,
-    "gb2312": 2,
-    "big5": 2,
-    "sjis": 2,
-    "cp932": 2,
-    "euckr": 2,
-}
-"""Size in bytes of a character set's largest character; a character set that is missing here uses one byte."""
+GEOMETRIES = literals.GEOMETRIES | {"geomcollection"}
 FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 NUMERIC = frozenset((*INTEGERS.values(), F.FLOAT, F.DOUBLE, F.DECIMAL, F.YEAR))
 """Types for which the optional metadata contain the sign."""
@@ -328,9 +289,7 @@ def _string_field(metadata: bytes) -> PhysicalField:
 
 def agrees(field: PhysicalField, column: Column) -> bool:
     """Whether the physical type is the one that the server uses for that column."""
-    return any(
-        field == expected or (field.type == expected.type and expected.a == ANY_SIZE) for expected in _expected(column)
-    )
+    return any(field == each or (field.type == each.type and each.a == ANY_SIZE) for each in _expected(column))
 
 
 ANY_SIZE = -1
@@ -338,7 +297,7 @@ ANY_SIZE = -1
 
 
 def _expected(column: Column) -> tuple[PhysicalField, ...]:
-    kind, numbers = column.data_type, numbers_of(column.column_type)
+    kind, numbers = column.data_type, column.numbers
     if kind in ("char", "varchar"):
         return _text(kind, numbers[0], column.charset)
     if kind in ("enum", "set"):
@@ -347,11 +306,10 @@ def _expected(column: Column) -> tuple[PhysicalField, ...]:
 
 
 def _by_name(kind: str) -> tuple[PhysicalField, ...]:
-    """Return the fields of a type that is defined by its name alone."""
     if kind in INTEGERS:
         return (PhysicalField(INTEGERS[kind]),)
-    if kind in BLOBS:
-        return (PhysicalField(F.BLOB, BLOBS[kind]), PhysicalField(F.BLOB_COMPRESSED, BLOBS[kind]))
+    if kind in PREFIX_BYTES:
+        return (PhysicalField(F.BLOB, PREFIX_BYTES[kind]), PhysicalField(F.BLOB_COMPRESSED, PREFIX_BYTES[kind]))
     if kind in FIXED_BYTES:
         return (PhysicalField(F.STRING, FIXED_BYTES[kind]),)
     return (PhysicalField(F.GEOMETRY, ANY_SIZE),) if kind in GEOMETRIES else ()
@@ -359,7 +317,7 @@ def _by_name(kind: str) -> tuple[PhysicalField, ...]:
 
 def _text(kind: str, characters: int, charset: str | None) -> tuple[PhysicalField, ...]:
     """Return the fields of a text type. Its size is in bytes: the maximum for its number of characters."""
-    size = characters * LARGEST_CHARACTER.get(charset, 1) if charset else ANY_SIZE
+    size = characters * MOST_BYTES.get(charset, 1) if charset else ANY_SIZE
     if kind == "char":
         return (PhysicalField(F.STRING, size),)
     return (PhysicalField(F.VARCHAR, size), PhysicalField(F.VARCHAR_COMPRESSED, size + 1 if charset else ANY_SIZE))
@@ -399,9 +357,3 @@ _EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[PhysicalField, ...]]] 
     "datetime": _temporal(F.DATETIME, F.DATETIME_OLD),
     "timestamp": _temporal(F.TIMESTAMP, F.TIMESTAMP_OLD),
 }
-
-
-def numbers_of(column_type: str) -> tuple[int, ...]:
-    """Return the numbers in parentheses after a type's name."""
-    found = re.match(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)", column_type)
-    return tuple(int(part) for part in found.groups() if part) if found else ()

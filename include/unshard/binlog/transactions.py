@@ -197,7 +197,6 @@ class StatementEnds:
             self.require(place)
 
     def require(self, place: str) -> None:
-        """Raise if the statement has not ended."""
         if self.is_open:
             raise DamagedEvent(place, "the last rows of a statement are missing before it")
 
@@ -383,7 +382,6 @@ class PreparedTransactions:
 
     @property
     def finished(self) -> tuple[str, ...]:
-        """Names of the transactions that ended last."""
         return tuple(self._finished)
 
     def finish(self, xid: str, commits: bool, source: str, place: str) -> Prepared | None:

@@ -382,7 +382,6 @@ def _fraction_text(value: int, digits: int) -> bytes:
 
 
 def _hours(value: int) -> bytes:
-    """Print the hours, minutes and seconds of TIME."""
     if value >> 12 > MAX_HOURS:
         raise ValueError(f"a TIME above {MAX_HOURS} hours")
     return b"%02d:%02d:%02d" % (value >> 12, *_sixties(value >> 6 & 63, value & 63))
@@ -656,7 +655,6 @@ def _legs(path: str) -> list[Leg]:
 
 
 def _apply(root: Node, operation: int, legs: list[Leg], value: Node) -> None:
-    """Apply one change; its path must exist, or must not exist for an insert."""
     node = root
     for leg in legs[:-1]:
         node = _child(node, leg)

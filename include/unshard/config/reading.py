@@ -26,7 +26,7 @@ from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name
 from unshard.core.model import Location
 from unshard.core.rules.filters import EventFilter
 from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing
-from unshard.core.window.pace import WindowLimits
+from unshard.core.window.plan import WindowLimits
 from unshard.errors.config import (
     BadValue,
     KeysExclude,

@@ -7,7 +7,6 @@ from unshard.config.declare import Block, FilePlace, Ignored, Key, Values
 from unshard.config.kinds import blocks, boolean, choice, nested, text, texts, words
 from unshard.core.model import TableId
 from unshard.core.rules.columnmapping import INSTANCE_BITS, Affix, Expression, MappingRule, Partition
-from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
 from unshard.core.rules.filters import (
     DDL,
     DML,
@@ -20,6 +19,7 @@ from unshard.core.rules.filters import (
     unknown_names,
 )
 from unshard.core.rules.pattern import compile_pattern, compile_regex
+from unshard.core.rules.reshaping import Extractor, Origin, compile_extractor
 from unshard.core.rules.routing import BlockAllowList, RouteRule, compile_rule, compile_tables
 from unshard.errors.config import BadValue, KeysExclude, MissingKey
 

@@ -15,7 +15,7 @@ from unshard.core.checks.itemnames import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.shardrows import DropShardRows
-from unshard.core.window.pace import WindowLimits
+from unshard.core.window.plan import WindowLimits
 
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 REMOVED = "DM itself has removed it"

@@ -7,7 +7,7 @@ its digest, so a window's plan, a held file and a queue entry refer to it with 3
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -43,10 +43,16 @@ class Shard:
         return f"{self.source} {self.table}"
 
 
+def lowered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of columns in lower case, to compare them."""
+    return tuple(name.lower() for name in names)
+
+
 TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
 """The storage engines with transactions, in lower case."""
 _ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
+_NUMBERS = re.compile(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)")
 
 
 def lacks_transactions(create_sql: str) -> str:
@@ -90,7 +96,6 @@ class Location:
 
     @property
     def server_file(self) -> str:
-        """The file's name on its server."""
         return _GENERATION.sub("", self.file)
 
     def in_generation(self, generation: int) -> Self:
@@ -205,6 +210,12 @@ class Column:
     @property
     def is_unsigned(self) -> bool:
         return "unsigned" in self.column_type
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers in parentheses after the type's name: a length, or digits and scale."""
+        found = _NUMBERS.match(self.column_type)
+        return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
 @dataclass(frozen=True, slots=True)

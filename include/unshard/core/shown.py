@@ -115,7 +115,6 @@ class Word(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """The compared form: upper case, except for literals."""
         return self.text if self.text[0] in "'\"" else self.text.upper()
 
 

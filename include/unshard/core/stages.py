@@ -1,7 +1,7 @@
 """Stages: the named steps of a window, of the full load and of the execution of a DDL, as values.
 
-Pure functions derive the stages from the state: `core.window.windowstages`, `core.task.fullstages`,
-`core.ddl.lockstages` and `core.join.planning`. `evaluate` runs the first of them and derives the rest again, until none
+Pure functions derive the stages from the state: `core.window.windowstages`, `core.task.state`,
+`core.ddl.lock` and `core.join.planning`. `evaluate` runs the first of them and derives the rest again, until none
 is left. `unshard plan` prints them and runs none.
 """
 
@@ -29,7 +29,6 @@ class Detail:
     shard: Shard | None = None
     target: TableId | None = None
     lock: str = ""
-    """The lock that is the reason."""
     ddl: str = ""
     rows: int | None = None
     """Number of rows; None if it is not known before they are read."""
@@ -41,7 +40,6 @@ class Stage(Generic[K, V]):
 
     kind: K
     text: str
-    """The effect of the stage and its reason, in one sentence."""
     values: V
     """What the step needs in addition to the state that it follows from."""
 

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from fastapi import HTTPException, Request
 
 from unshard.config import Task
-from unshard.core.join.matrix import MatrixRow, matrix
 from unshard.core.masking import statement
 from unshard.core.model import TableId
 from unshard.core.shown import Word, compared
@@ -28,7 +27,7 @@ from unshard_airflow.page.service import SHOWN, Service, TaskFile
 from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.ddl.differences import DifferenceView, MatrixRow
     from unshard.units.ddl.scene import LockFacts, LockView
 
 F = TypeVar("F", bound="LockFacts")
@@ -302,10 +301,12 @@ class Differing:
 
     target: TableId
     changes: "Sequence[DifferenceView]"
-    rows: Sequence[MatrixRow]
+    rows: "Sequence[MatrixRow]"
 
 
 def _differing(views: "Sequence[DifferenceView]") -> Sequence[Differing]:
+    from unshard.units.ddl.differences import matrix
+
     targets = sorted({view.target for view in views})
     own = [(target, [view for view in views if view.target == target]) for target in targets]
     return [Differing(target, changes, matrix(changes)) for target, changes in own]

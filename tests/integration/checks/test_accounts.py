@@ -16,8 +16,7 @@ from tests.suite.portions import portion
 from tests.taskfile import TaskFile, endpoint, route, task_body, write_source
 from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.config import load_task
-from unshard.core.checks.grants import ALIASES
-from unshard.core.checks.items import Severity
+from unshard.core.checks.items import ALIASES, Severity
 from unshard.core.ddl.lock import LockState
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors import UnshardError

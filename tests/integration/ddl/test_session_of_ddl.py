@@ -18,8 +18,7 @@ from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import read as read_ddl
 from unshard.core.ddl.statement import retarget
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.relay.chain import chain
-from unshard.core.relay.segment import Segment, Statement
+from unshard.core.relay.segment import Segment, Statement, chain
 from unshard.units.ddl.execute import create_target, execute_ddl
 from unshard.units.relay.pull import pull
 from unshard.units.window.statementcontext import in_context, in_zone

@@ -20,7 +20,7 @@ from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, mode_names
-from unshard.core.structures.labels import read_labels
+from unshard.core.structures.columntypes import read_labels
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import ServerReadOnly, StatementRefused
 from unshard_demo.servers import MariaDb

@@ -16,9 +16,8 @@ from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
-from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
+from unshard.core.join.difference import Step, Target, alter_parts, apply, is_equal, target_of
 from unshard.core.join.group import begin
-from unshard.core.join.statements import alter_texts
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors.base import ServerError
 from unshard_demo.servers import MariaDb
@@ -98,7 +97,7 @@ class Rollout:
     def run(self, steps: tuple[Step, ...]) -> None:
         """Execute steps; then the target on the server is what the core expects."""
         expected = apply(steps, self.target)
-        for text in alter_texts(self.id, steps, expected.names):
+        for text in (part.text for part in alter_parts(self.id, steps, expected.names)):
             self.executed.append(text)
             try:
                 query(self.connection, text)

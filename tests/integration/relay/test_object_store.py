@@ -17,7 +17,7 @@ from tests.lifetask import LifeTask, living
 from tests.s3server import BUCKET, S3, untroubled
 from unshard.adapters.relayfiles import BucketPlace, RelayStore, read_index
 from unshard.core.model import ObjectAccess
-from unshard.core.relay.chain import chain
+from unshard.core.relay.segment import chain
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayGap, RelayUnwritable, SegmentDamaged
 from unshard.units.relay.pull import pull

@@ -28,7 +28,7 @@ from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
 from unshard.binlog.runs import Run
 from unshard.core.model import Location, TableId
-from unshard.core.relay.chain import chain
+from unshard.core.relay.segment import chain
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
     DamagedEvent,

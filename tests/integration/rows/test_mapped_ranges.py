@@ -10,8 +10,7 @@ from tests.integration.validate.test_compare import World
 from unshard.adapters import mysql, structures
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.columnmapping import Affix, Change, Mapped, PartitionId
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping, seen
+from unshard.core.rules.reshaping import Extracted, Reshaping, seen
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.validate.checksum import compare_structures
 from unshard.units.validate.compare import Sessions, TableCheck, compare_range, ranges, reshaped_place

@@ -6,8 +6,7 @@ import pytest
 
 from unshard.adapters import mysql, structures
 from unshard.core.model import TableId
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import Reason, compare_structures
 from unshard.core.validate.rowdifferences import DifferenceKind

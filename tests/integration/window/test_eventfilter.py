@@ -13,10 +13,10 @@ from unshard.adapters import mysql
 from unshard.adapters.structures import read_schemas
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.events import StructureChange, parts_of, view_of
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.statement import read
 from unshard.core.model import TableId, TableSchema
-from unshard.core.relay.chain import chain
-from unshard.core.relay.segment import Statement
+from unshard.core.relay.segment import Statement, chain
 from unshard.core.rules.filters import DDL, DML, GROUPS, Action, Event, EventFilter, EventRule
 from unshard.core.rules.pattern import compile_pattern
 from unshard.errors.ddl import EffectRefused

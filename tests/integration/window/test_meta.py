@@ -14,8 +14,7 @@ from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import Outcome, SkipResolution
-from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
-from unshard.core.ddl.shardgroup import Admission
+from unshard.core.ddl.queue import Admission, EntryState, HeldFile, QueueEntry, WholeChange
 from unshard.core.full.progress import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement

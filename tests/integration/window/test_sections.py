@@ -17,7 +17,7 @@ from tests.integration.rows.test_target_apply import _until
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta import windowrecords
 from unshard.adapters.target.fencesteps import Bounds
-from unshard.core.window import pace
+from unshard.core.window.plan import SECTIONS
 from unshard.errors.relay import DamagedEvent
 from unshard.units.task.status import status
 from unshard.units.window import sparkjob as windowslices
@@ -42,7 +42,7 @@ def sessions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first window have all sections already, and let slices be small."""
     monkeypatch.setattr(sync, "next_bytes", lambda *_: BYTES)
-    monkeypatch.setattr(sync, "next_sections", lambda *_: pace.SECTIONS)
+    monkeypatch.setattr(sync, "next_sections", lambda *_: SECTIONS)
     monkeypatch.setattr(windowslices, "PIECE_BYTES", 5_000)
 
 
@@ -113,7 +113,7 @@ def test_a_backlog_becomes_the_union_in_few_windows(opened, sessions, columns):
     task = opened(columns)
     backlog(task)
     plan = next_plan(task.work(), "s1")
-    assert len(plan.borders) == pace.SECTIONS - 1
+    assert len(plan.borders) == SECTIONS - 1
     report = task.window("s1")
     assert (report.window, report.ends, report.more) == (1, plan.ends, True)
     assert numbers(task) == (plan.last_number, plan.last_number) == (8, 8)

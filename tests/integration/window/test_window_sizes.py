@@ -12,8 +12,7 @@ from tests.livetask import SEGMENT_BYTES, LiveTask, living
 from unshard.adapters.meta.tables import checkpoint
 from unshard.adapters.relayfiles import index_of, read_index
 from unshard.core import codec
-from unshard.core.window.pace import Pace, WindowLimits
-from unshard.core.window.plan import Plan
+from unshard.core.window.plan import Pace, Plan, WindowLimits
 from unshard.errors.relay import SegmentDamaged
 from unshard.units.window.sync import next_plan, run_window
 from unshard.units.work import Limits, Work

@@ -8,8 +8,7 @@ from unshard.binlog.cutter import Cutter
 from unshard.binlog.decoder import RangeOrigin, decode_range
 from unshard.binlog.events import HEADER, MAGIC
 from unshard.core.model import Location, TableId
-from unshard.core.relay.chain import chain, dump_start
-from unshard.core.relay.segment import Segment
+from unshard.core.relay.segment import Segment, chain, dump_start
 from unshard.errors.relay import PositionGap
 
 FILE = "binlog.000001"

@@ -11,7 +11,7 @@ from tests.binlogfiles import changes, cut, event, events_of, head_of, read, str
 from unshard.binlog.decoder import AFTER, BEFORE, INSERT
 from unshard.binlog.events import MAGIC, EventType
 from unshard.core.ddl import statement as ddl
-from unshard.core.ddl.statement import DdlKind
+from unshard.core.ddl.parsed import DdlKind
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names

@@ -10,7 +10,7 @@ from unshard.binlog.tablemap import PhysicalField, agrees, packed
 from unshard.binlog.transactions import QueryKind, classify
 from unshard.core.model import Column
 from unshard.core.sql.charsets import charset_of, decode, encode
-from unshard.core.structures.labels import encoded_labels, read_labels
+from unshard.core.structures.columntypes import encoded_labels, read_labels
 from unshard.errors.rows import UnsupportedColumn
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.checks.grants import missing, parse
+from unshard.core.checks.items import missing_privileges, parse_grants
 
 CASES = [
     ("GRANT ALL PRIVILEGES ON *.* TO `a`@`%` IDENTIFIED BY PASSWORD '*97' WITH GRANT OPTION", "SELECT", "x", True),
@@ -23,9 +23,9 @@ CASES = [
 
 @pytest.mark.parametrize(("line", "privilege", "schema", "allowed"), CASES)
 def test_reads_a_grant(line: str, privilege: str, schema: str, allowed: bool) -> None:
-    assert (missing(parse([line]), [privilege], schema) == ()) is allowed
+    assert (missing_privileges(parse_grants([line]), [privilege], schema) == ()) is allowed
 
 
 def test_names_only_what_no_grant_gives() -> None:
-    grants = parse(["GRANT SELECT ON *.* TO `a`@`%`", "GRANT INSERT ON `x`.* TO `a`@`%`"])
-    assert missing(grants, ("SELECT", "INSERT", "DELETE"), "x") == ("DELETE",)
+    grants = parse_grants(["GRANT SELECT ON *.* TO `a`@`%`", "GRANT INSERT ON `x`.* TO `a`@`%`"])
+    assert missing_privileges(grants, ("SELECT", "INSERT", "DELETE"), "x") == ("DELETE",)

@@ -13,9 +13,9 @@ from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_t
 from unshard.config.reading import starting_at
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History, contains, read_set
-from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.filters import Action, Event
-from unshard.core.window.pace import WindowLimits
+from unshard.core.rules.reshaping import Extracted
+from unshard.core.window.plan import WindowLimits
 from unshard.errors import UnshardError
 from unshard.errors.config import BadValue, PatternInvalid, RouteAmbiguous, SourceNotInTask
 from unshard.errors.meta import StartNotNew

@@ -21,9 +21,8 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.onetoone import Feeds
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.filters import EventFilter
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Extracted, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import ServerBusy

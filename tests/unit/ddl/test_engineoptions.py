@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.ddl.grammar import alter_specs, changes_without, engine_options, without_specs
-from unshard.core.ddl.statement import MARIADB, read, retarget
-from unshard.core.sql.tokens import tokenize
+from unshard.core.ddl.statement import alter_specs, changes_without, engine_options, read, retarget, without_specs
+from unshard.core.sql.tokens import MARIADB, tokenize
 
 ALONE = [
     "ENGINE=MyISAM",

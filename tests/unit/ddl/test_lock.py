@@ -20,8 +20,18 @@ from unshard.core.ddl.lock import (
     skip_resolutions,
     void,
 )
-from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import Admission, admissions, complete_sources, groups, is_expected, releasable
+from unshard.core.ddl.queue import (
+    Admission,
+    HeldFile,
+    OperatorDecision,
+    QueueEntry,
+    ShardState,
+    admissions,
+    complete_sources,
+    groups,
+    is_expected,
+    releasable,
+)
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 

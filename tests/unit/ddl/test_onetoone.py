@@ -9,8 +9,8 @@ from unshard.core.ddl.onetoone import Feeds, is_only, waiting, whole_entry
 from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.rules.extractors import Extractor, Origin
 from unshard.core.rules.pattern import compile_pattern, compile_regex
+from unshard.core.rules.reshaping import Extractor, Origin
 from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing, compile_rule, compile_tables
 
 T = TableId("shop", "t")

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.ddl.events import view_of
-from unshard.core.ddl.statement import DdlKind, Dialect, Role, fingerprint, read, retarget
+from unshard.core.ddl.parsed import DdlKind, Role
+from unshard.core.ddl.statement import fingerprint, read, retarget
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import with_collation
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable

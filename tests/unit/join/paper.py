@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from unshard.core.ddl.grammar import TokenCursor, alter_specs
+from unshard.core.ddl.statement import TokenCursor, alter_specs
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.sql.tokens import MARIADB, TokenKind, tokenize
 from unshard.core.structures.parsedtable import items

@@ -42,9 +42,8 @@ from unshard.core.join.group import (
     joined_by,
     left_by,
     reloaded,
-    renamed_in,
 )
-from unshard.core.join.places import places
+from unshard.core.join.places import places_of
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
 from unshard.core.model import Location, Shard, TableId
@@ -150,7 +149,8 @@ class World:
 
     def put(self, group: Group, shard: Shard, events: Sequence[Event]) -> None:
         ids = {name: id for id, name in self.target.names.items()}
-        where = [(ids[place.target_column], place) for place in places(group, self.target, shard)]
+        found = places_of(group.members[shard].ids, group.fills, self.target)
+        where = [(ids[place.target_column], place) for place in found]
         for event in events:
             if event.row is None:
                 self.rows.pop(event.key, None)
@@ -295,7 +295,8 @@ class World:
     def rename(self, shard: Shard, to: Shard) -> None:
         self.run([shard])
         self.upstream[to], self.done[to] = self.upstream.pop(shard), self.done.pop(shard)
-        self.group = renamed_in(self.group, shard, to)
+        members = {to if each == shard else each: member for each, member in self.group.members.items()}
+        self.group = replace(self.group, members=members)
         self.owners = {key: to if owner == shard else owner for key, owner in self.owners.items()}
 
     # --- the end

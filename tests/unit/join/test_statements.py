@@ -1,8 +1,16 @@
 """Statements of one change each: together they do what the whole statement does, in an order in which each can run."""
 
 from tests.unit.join.paper import alter, create
-from unshard.core.join.difference import Target, apply, difference, is_equal, target_of
-from unshard.core.join.statements import AlterPart, alter_parts, single_parts
+from unshard.core.join.difference import (
+    AlterPart,
+    Target,
+    alter_parts,
+    apply,
+    difference,
+    is_equal,
+    single_parts,
+    target_of,
+)
 from unshard.core.join.tables import CHECK, FULLTEXT, features
 from unshard.core.model import TableId
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.binlogfiles import links_of
 from unshard.core.model import Location
-from unshard.core.relay.chain import chain, longest_run
-from unshard.core.relay.segment import Segment
+from unshard.core.relay.segment import Segment, chain, longest_run
 from unshard.errors.relay import RelayGap
 
 

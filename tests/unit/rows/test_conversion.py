@@ -8,8 +8,7 @@ import pytest
 
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 from unshard.units.rows.conversion import conversion, convert, transcode

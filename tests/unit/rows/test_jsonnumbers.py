@@ -5,8 +5,7 @@ import pytest
 
 from unshard.adapters.target.rendering import rendered
 from unshard.core.model import Column
-from unshard.core.sql.jsonnumbers import exact_numbers
-from unshard.core.sql.literals import literal, stored
+from unshard.core.sql.literals import exact_numbers, literal, stored
 from unshard.errors.source import JsonNumberLost
 
 GREAT = "12345678901234567890.12345"

@@ -10,11 +10,10 @@ from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.join.decision import Change, Decision, decide, wanted
 from unshard.core.join.difference import Target, apply, target_of
 from unshard.core.join.group import Group, begin
-from unshard.core.join.places import JoinedRows, RowIds, places
+from unshard.core.join.places import JoinedRows, RowIds, places_of
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.missingcolumns import filled_value
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.errors.rows import ColumnTypesDiffer
 from unshard.units.rows.conversion import conversion_by_places, convert
 
@@ -51,7 +50,7 @@ class Case:
 
     def rows(self, shard: Shard, *rows: tuple[bytes | None, ...], reshaping: Reshaping | None = None) -> Rows:
         structure, schema = self.tables[shard].structure, self.target.structure
-        found = places(self.group, target_of(schema, self.names), shard)
+        found = places_of(self.group.members[shard].ids, self.group.fills, target_of(schema, self.names))
         plan = conversion_by_places(shard, structure, TARGET, schema, found, reshaping or Reshaping())
         columns = [pa.array(list(values), pa.binary()) for values in zip(*rows, strict=True)]
         values = [each.to_pylist() for each in convert(plan, columns)]

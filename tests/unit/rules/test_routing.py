@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.model import TableId
-from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
 from unshard.core.rules.pattern import Pattern, compile_pattern
+from unshard.core.rules.reshaping import Extractor, Origin, compile_extractor
 from unshard.core.rules.routing import BlockAllowList, RouteRule, Routing, compile_rule, compile_tables, idle_rules
 from unshard.errors.config import ExtractionNotFound, PatternInvalid, RouteAmbiguous
 

@@ -4,8 +4,7 @@ import pytest
 
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.core.rules.shardrows import IdRange, ShardRows, are_apart, rows_of, why_unknown, why_unknown_in
 
 NONE = ShardRows()

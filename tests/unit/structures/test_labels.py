@@ -4,7 +4,7 @@ import pytest
 
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.missingcolumns import implicit_value
-from unshard.core.structures.labels import as_escaped, is_ambiguous, read_labels
+from unshard.core.structures.columntypes import as_escaped, is_ambiguous, read_labels
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.structures.sourcetypes import Meanings, as_source_means
+from unshard.core.ddl.schemadefaults import Meanings, as_source_means
 
 TEXT = "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 NATIONAL = "CHARACTER SET utf8 COLLATE utf8_general_ci"

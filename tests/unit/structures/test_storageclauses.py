@@ -2,8 +2,9 @@
 
 import pytest
 
-from unshard.core.ddl.statement import MARIADB, DdlKind, read, retarget
-from unshard.core.sql.tokens import Dialect
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.statement import read, retarget
+from unshard.core.sql.tokens import MARIADB, Dialect
 from unshard.core.structures.createtext import normal_create
 
 MYSQL = Dialect(mariadb=False)

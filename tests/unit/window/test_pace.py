@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.window.pace import REMEMBERED, SECTIONS, Pace, WindowLimits, next_bytes, next_sections, remembered
+from unshard.core.window.plan import REMEMBERED, SECTIONS, Pace, WindowLimits, next_bytes, next_sections, remembered
 
 MIB = 1 << 20
 LIMITS = WindowLimits(64 * MIB, 1_000_000, 30_000)

@@ -21,10 +21,9 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
-from unshard.core.rules.extractors import Extracted
+from unshard.core.rules.reshaping import Extracted
 from unshard.core.rules.shardrows import ShardRows
-from unshard.core.window.pace import WindowLimits
-from unshard.core.window.plan import Contradiction, Plan, Rename
+from unshard.core.window.plan import Contradiction, Plan, Rename, WindowLimits
 from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules
 from unshard.core.window.suspension import held_behind, withheld

@@ -6,13 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.window.test_planning import NAMED, SIZE, T1, T2, TARGET, at, ddl, entry, held, plan, rows, state
-from unshard.core.ddl.lock import DdlLock, LockState, decide
-from unshard.core.ddl.lockstages import lock_stages
+from unshard.core.ddl.lock import DdlLock, LockState, decide, lock_stages
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard
 from unshard.core.stages import evaluate
-from unshard.core.task.fullstages import FullMode, last_stage, source_stages
-from unshard.core.task.state import Phase
+from unshard.core.task.state import FullMode, Phase, last_stage, source_stages
 from unshard.core.window.plan import Contradiction, Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.core.window.windowstages import Attempt, Done, LockHold, Surroundings, explain, following

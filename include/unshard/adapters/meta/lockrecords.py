@@ -56,8 +56,7 @@ from unshard.adapters.meta.shardrecords import read_shards
 from unshard.core import codec
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution, lock_id, resolution, void
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, WholeChange
-from unshard.core.ddl.shardgroup import Admission
+from unshard.core.ddl.queue import Admission, EntryState, OperatorDecision, QueueEntry, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors.join import TargetBeingChanged

@@ -35,8 +35,7 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import LockState, Outcome, PendingSkip
-from unshard.core.ddl.queue import EntryState, QueueEntry
-from unshard.core.ddl.shardgroup import last_index
+from unshard.core.ddl.queue import EntryState, QueueEntry, last_index
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import StructureChange
 

@@ -52,8 +52,7 @@ from unshard.core.ddl.queue import EntryState, HeldFile
 from unshard.core.model import TableId
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.task.state import BegunWindow, PendingWork, Phase, SyncState
-from unshard.core.window.pace import Pace
-from unshard.core.window.plan import Plan
+from unshard.core.window.plan import Pace, Plan
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors.meta import FencedOut, NotBegun, UnknownSource, WindowMismatch
 

@@ -23,8 +23,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.core.model import Column
-from unshard.core.sql.jsonnumbers import MAYBE
-from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal, stored
+from unshard.core.sql.literals import (
+    BINARIES,
+    DECIMALS,
+    FLOATS,
+    INTEGERS,
+    MAYBE,
+    PRINTED,
+    TEMPORALS,
+    TEXTS,
+    literal,
+    stored,
+)
 
 # --- text of LOAD DATA ---
 

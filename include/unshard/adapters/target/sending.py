@@ -40,8 +40,7 @@ from unshard.adapters.target.rendering import pieces, text_of, tuples_of, values
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.targetrows import Destination, LineForm, Loaded, Mode, is_blankable, key_of
 from unshard.core.model import Column, TableId
-from unshard.core.sql.jsonnumbers import MAYBE, exact_numbers
-from unshard.core.sql.literals import stored
+from unshard.core.sql.literals import MAYBE, exact_numbers, stored
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import JsonNumberLost, StatementRefused, ValueNotCanonical
 

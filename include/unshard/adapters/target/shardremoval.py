@@ -27,7 +27,7 @@ from unshard.adapters.target.sending import run_statement
 from unshard.adapters.target.session import Writer, in_sessions
 from unshard.core.full.chunks import Key, walked_columns
 from unshard.core.model import Shard, TableSchema
-from unshard.core.rules.extractors import stored_value
+from unshard.core.rules.reshaping import stored_value
 from unshard.core.rules.shardrows import ShardRows
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.sql.keyrange import condition as within

@@ -59,7 +59,6 @@ OWN_TYPES = frozenset({"vector"})
 """Types of MySQL that mysql-replication does not know; the columns after one are read wrong."""
 LAST_TIMESTAMP = b"2038-01-19 03:14:07.999999"
 _PARTIAL = re.compile(rb"0000-|\d{4}-00-|\d{4}-\d\d-00")
-_DIGITS = re.compile(r"\((?:\d+,)?(\d+)\)")
 
 
 def is_known(column: Column) -> bool:
@@ -94,7 +93,7 @@ def _with_null(ours: bytes | None, theirs: object, column: Column) -> bool | Rea
 def _bytes(ours: bytes, theirs: bytes, column: Column) -> bool:
     match column.data_type:
         case "binary":
-            return ours == theirs.ljust(digits_of(column), b"\0")
+            return ours == theirs.ljust(_last_number(column), b"\0")
         case "uuid":
             return bytes.fromhex(ours.decode().replace("-", "")) == theirs.ljust(16, b"\0")
         case "inet4" | "inet6":
@@ -114,7 +113,7 @@ def _float(ours: bytes, theirs: float, column: Column) -> bool:
     value = float(ours)
     if value == theirs or "," not in column.column_type:
         return value == theirs
-    return math.isclose(value, theirs, rel_tol=1e-15, abs_tol=0.5000001 * 10.0 ** -digits_of(column))
+    return math.isclose(value, theirs, rel_tol=1e-15, abs_tol=0.5000001 * 10.0 ** -_last_number(column))
 
 
 def _decimal(ours: bytes, theirs: Decimal, column: Column) -> bool:
@@ -128,7 +127,7 @@ def _bit(ours: bytes, theirs: str, column: Column) -> bool:
 def _moment(ours: bytes, theirs: datetime, column: Column) -> bool | Reason:
     if column.data_type == "timestamp" and _PARTIAL.match(ours):
         return theirs == datetime(1970, 1, 1)
-    digits = digits_of(column)
+    digits = _last_number(column)
     text = f"{theirs.isoformat(' ', 'microseconds')}"[: 20 + digits if digits else 19].encode()
     if text != ours and column.data_type == "timestamp" and ours > LAST_TIMESTAMP:
         return Reason.LATE_TIMESTAMP
@@ -184,7 +183,6 @@ def _same(ours: object, theirs: object) -> bool:
 
 
 def _has_own_types(value: object) -> bool:
-    """Whether a document holds a value for which JSON has no type."""
     match value:
         case dict():
             return any(map(_has_own_types, value.values()))
@@ -194,7 +192,6 @@ def _has_own_types(value: object) -> bool:
             return not isinstance(value, None | bool | int | float | str | bytes)
 
 
-def digits_of(column: Column) -> int:
-    """Return the last number in the parentheses of a column type: digits after the point, or a length."""
-    found = _DIGITS.search(column.column_type)
-    return int(found[1]) if found else 0
+def _last_number(column: Column) -> int:
+    """Return the digits after the point, or the length."""
+    return (0, *column.numbers)[-1]

@@ -3,13 +3,10 @@
 An item that DM has, too, has DM's name, so that `ignore-checking-items` of a DM task file stays valid. DM's items for
 its physical import are accepted but check nothing, because rows are loaded with SQL.
 
-Group the items of prechecks that differ in the names of tables only, so that 500 tables give one line.
-
-Two items are alike if they are equal after all dotted names, such as `shop_1.orders`, are replaced.
-
-Findings that `ignore-checking-items: [all]` cannot hide: without the check, the task would stop at the same fact.
-
 `tests/unit/checks/test_coverage.py` says for each US-2xxx and US-6xxx code which check finds it.
+
+SHOW GRANTS is read for privileges that cannot be tried without side effects. Privileges of roles count only if the
+server lists them. A line that cannot be parsed grants nothing.
 """
 
 import re
@@ -17,12 +14,13 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from unshard.core.checks.itemnames import EVERYTHING, ITEMS
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
-from unshard.errors import UnshardError
+from unshard.errors import UnshardError, full, rows, rules
 from unshard.errors.base import ServerError
 from unshard.errors.checks import (
     BinlogDisabled,
@@ -52,29 +50,9 @@ from unshard.errors.checks import (
     ZonesDiffer,
 )
 from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
-from unshard.errors.full import (
-    ConditionChanged,
-    ConditionRefused,
-    DumpLeft,
-    NotDumped,
-    TargetNotEmpty,
-    TransactionsPrepared,
-)
 from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
 from unshard.errors.relay import GtidNotFound
-from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
-from unshard.errors.rules import (
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedIdsTooLarge,
-    MappedNotKey,
-    RowFilterFailed,
-)
 from unshard.errors.source import TableUnsupported
 
 NOT_IGNORED = "`ignore-checking-items` has no effect on this, because the task would stop at it"
@@ -119,7 +97,6 @@ class Item:
 
     @property
     def told(self) -> str:
-        """The message, with the error code of a problem."""
         return f"[{self.code}] {self.message}" if self.code else self.message
 
 
@@ -306,7 +283,7 @@ def shortened(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + more
 
 
-# --- items that differ in the names of tables only are one line
+# --- items that differ only in dotted names, such as `shop_1.orders`, are one line
 
 
 NAMES = re.compile(r"[^\s,;:()'\"]+\.[^\s,;:()'\"]+")
@@ -328,7 +305,6 @@ def summaries(items: Iterable[Item]) -> list[Item]:
 
 
 def _summary(group: Sequence[Item]) -> Item:
-    """Return the first item; its message gets the number of the others and three of their names."""
     names = [*map(_names, group)]
     everywhere = set(names[0]).intersection(*names[1:])
     own = [
@@ -352,31 +328,31 @@ def _without_names(item: Item) -> tuple[str, ...]:
 
 
 UNFIT: tuple[type[UnshardError], ...] = (
-    ColumnNotInTarget,
-    ColumnTypesDiffer,
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    KeyColumnMissing,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
+    rows.ColumnNotInTarget,
+    rows.ColumnTypesDiffer,
+    rules.ExtractedColumnMissing,
+    rules.ExtractedColumnTaken,
+    rules.ExtractedValueUnfit,
+    rules.ExtractionNeedsTable,
+    rows.KeyColumnMissing,
+    rules.MappedColumnMissing,
+    rules.MappedColumnUnfit,
+    rules.MappedNotKey,
 )
 """Errors of a structure, or of the names of a shard, with which no row of the shard can be written."""
 CERTAIN: tuple[type[UnshardError], ...] = (
     *UNFIT,
     BackupOlder,
     BinlogDisabled,
-    ConditionChanged,
-    ConditionRefused,
-    DumpLeft,
-    EngineNotTransactional,
+    full.ConditionChanged,
+    full.ConditionRefused,
+    full.DumpLeft,
+    rows.EngineNotTransactional,
     ExtractionNotFound,
     GtidNotFound,
     MappingAmbiguous,
     MappingNameUnfit,
-    NotDumped,
+    full.NotDumped,
     RouteAmbiguous,
     ServerError,
     ShardsDiffer,
@@ -388,20 +364,20 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     StructureRefused,
     TableUnsupported,
     TargetNamesAlike,
-    TargetNotEmpty,
+    full.TargetNotEmpty,
     TargetReadOnly,
     TargetTableUnfit,
     TargetTooOld,
-    TransactionsPrepared,
+    full.TransactionsPrepared,
 )
 """Errors that the first steps of a task raise if they find what the check found."""
 
 
 LIKELY: tuple[type[UnshardError], ...] = (
     KeysOverlap,
-    MappedIdsTooLarge,
+    rules.MappedIdsTooLarge,
     PrivilegesMissing,
-    RowFilterFailed,
+    rules.RowFilterFailed,
     ServerIdZero,
 )
 """Errors with which a later step fails, unless a row is not dumped or changed, or the server lists no role of the
@@ -449,3 +425,83 @@ def wrong_settings(values: Mapping[str, str]) -> Iterator[UnshardError]:
         value = values.get(variable)
         if value is not None and value.lower() not in {good.lower() for good in rule.good}:
             yield TargetSettingWrong(variable, value, rule.why, rule.good[0])
+
+
+# --- the privileges of an account, from the lines of SHOW GRANTS
+
+
+_GRANT = re.compile(r"GRANT (?P<privileges>.+?) ON (?:TABLE )?(?P<scope>\S+\.\S+) TO ", re.IGNORECASE)
+_NAME = r"(?:`(?:[^`]|``)*`|[^.`]+)"
+_SCOPE = re.compile(rf"(?P<schema>{_NAME})\.(?P<table>{_NAME})\Z")
+ALIASES = {
+    "REPLICATION CLIENT": frozenset({"BINLOG MONITOR"}),
+    "REPLICATION SLAVE": frozenset({"REPLICATION REPLICA"}),
+    "BINLOG MONITOR": frozenset({"REPLICATION CLIENT"}),
+}
+"""Other names of the same privilege on other servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Privileges on one scope; `%` and `_` of the schema are wildcards."""
+
+    privileges: frozenset[str]
+    schema: str
+    table: str
+
+    def allows(self, privilege: str, schema: str, table: str) -> bool:
+        """Whether this grant contains the privilege on the table (`*`: on all tables)."""
+        wanted = {privilege, "ALL PRIVILEGES", "ALL"} | ALIASES.get(privilege, frozenset())
+        if not wanted & self.privileges:
+            return False
+        return _schema_matches(self.schema, schema) and self.table in ("*", table)
+
+
+def parse_grants(lines: Iterable[str]) -> tuple[Grant, ...]:
+    """Parse the lines that SHOW GRANTS returns."""
+    return tuple(grant for line in lines if (grant := _parse_grant(line)) is not None)
+
+
+def missing_privileges(
+    grants: Iterable[Grant], privileges: Iterable[str], schema: str = "*", table: str = "*"
+) -> tuple[str, ...]:
+    """Return the privileges that no grant contains for the scope."""
+    known = tuple(grants)
+    return tuple(each for each in privileges if not any(grant.allows(each, schema, table) for grant in known))
+
+
+def _parse_grant(line: str) -> Grant | None:
+    found = _GRANT.match(line)
+    scope = _SCOPE.match(found["scope"]) if found else None
+    if found is None or scope is None:
+        return None
+    names = (name.strip().upper() for name in re.sub(r"\([^)]*\)", "(columns)", found["privileges"]).split(","))
+    return Grant(frozenset(names), _bare(scope["schema"]), _bare(scope["table"]))
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _schema_matches(pattern: str, schema: str) -> bool:
+    if pattern == "*":
+        return True
+    if schema == "*":
+        return False
+    return fnmatchcase(schema, _glob(pattern))
+
+
+def _glob(pattern: str) -> str:
+    r"""Convert the server's wildcards to those of fnmatch: `%` any text, `_` any character, `\_` an underscore."""
+    translated = []
+    escaped = False
+    for character in pattern:
+        if character == "\\" and not escaped:
+            escaped = True
+            continue
+        if not escaped and character in "%_":
+            translated.append("*" if character == "%" else "?")
+        else:
+            translated.append(f"[{character}]" if character in "*?[" else character)
+        escaped = False
+    return "".join(translated)

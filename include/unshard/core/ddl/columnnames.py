@@ -25,11 +25,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.ddl.lineage import NO_COLUMNS, ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, UnnamedShard
 from unshard.core.ddl.sessioneffects import added_columns, note_of
-from unshard.core.ddl.statement import fingerprint
+from unshard.core.ddl.statement import TokenCursor, alter_specs, fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.quoting import identifier, replace_names
 from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, edited, tokenize
@@ -257,7 +256,6 @@ class ChangeInTarget:
     """A DDL of a shard with the target's names of columns."""
 
     after: TableSchema
-    """The structure after it."""
     routed: str
     fingerprint: str
     is_certain: bool = True

@@ -57,7 +57,6 @@ class Truncates:
 
     table: TableId
     is_whole: bool = True
-    """Whether a one-to-one target is truncated."""
     removes_rows: bool = False
     """Whether a merged target loses the rows of the shard."""
 
@@ -81,7 +80,6 @@ class Undecided:
     after: str = ""
     """Digest of the shard's structure after the statement; empty if it is unknown."""
     is_new: bool = False
-    """The statement creates the shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,6 @@ class Together:
     steps: "tuple[tuple[Moves | Coordinated, TableId], ...]"
     """Applied in this order if all of them can be, each with the target of its table; empty: not replicated."""
     otherwise: "tuple[tuple[Effect, TableId], ...]"
-    """Applied otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

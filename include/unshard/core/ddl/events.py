@@ -8,14 +8,13 @@ the index that DROP INDEX drops is looked up in the structure before it.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs, object_kind
-from unshard.core.ddl.statement import Ddl, DdlKind
+from unshard.core.ddl.parsed import Ddl, DdlKind
+from unshard.core.ddl.statement import HINTS, TokenCursor, alter_specs, object_kind
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.filters import Event
-from unshard.core.sql.literals import BITS
-from unshard.core.sql.tokens import MARIADB, tokenize
+from unshard.core.sql.literals import BITS, PREFIX_BYTES
+from unshard.core.sql.tokens import MARIADB, Token, outside, tokenize
 
 ALTER = "alter table"
 OF_KIND = {
@@ -29,15 +28,7 @@ OF_KIND = {
 }
 PARTITIONS = {
     word: f"{word.lower()} table partition"
-    for word in (
-        "ADD",
-        "DROP",
-        "TRUNCATE",
-        "REORGANIZE",
-        "REBUILD",
-        "COALESCE",
-        "EXCHANGE",
-    )
+    for word in ("ADD", "DROP", "TRUNCATE", "REORGANIZE", "REBUILD", "COALESCE", "EXCHANGE")
 }
 OPTIONS = {
     "ENGINE": ("modify storage engine",),
@@ -47,16 +38,6 @@ OPTIONS = {
     "COLLATE": ("modify collation", "modify table charset and collate"),
     "COMMENT": (ALTER, "modify table comment"),
     "AUTO_INCREMENT": (ALTER, "rebase auto id"),
-}
-LENGTHS = {
-    "tinytext": 1,
-    "tinyblob": 1,
-    "text": 2,
-    "blob": 2,
-    "mediumtext": 3,
-    "mediumblob": 3,
-    "longtext": 4,
-    "longblob": 4,
 }
 
 
@@ -119,19 +100,10 @@ def _of_specs(text: str, specs: Sequence[TokenCursor], change: StructureChange) 
 
 def _trailing(spec: TokenCursor) -> Iterator[str]:
     """Yield the events of partitioning clauses, which follow a specification without a comma."""
-    for first, second in pairwise(_outside(spec)):
-        if (first, second) == ("PARTITION", "BY"):
-            yield "alter table partitioning"
-        if (first, second) == ("REMOVE", "PARTITIONING"):
-            yield "remove table partitioning"
-
-
-def _outside(spec: TokenCursor) -> Iterator[str]:
-    depth = 0
-    for token in spec.tokens:
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0:
-            yield token.word
+    if any(True for _ in outside(spec.tokens, "PARTITION", "BY")):
+        yield "alter table partitioning"
+    if any(True for _ in outside(spec.tokens, "REMOVE", "PARTITIONING")):
+        yield "remove table partitioning"
 
 
 def _names(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
@@ -152,7 +124,8 @@ def _names(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
         case "CONVERT" if spec.peek(1) == "TO":
             found = ("modify charset", "modify collation", "modify table charset and collate")
         case _:
-            found = tuple(name for word in _outside(spec) for name in OPTIONS.get(word, ())) or (ALTER,)
+            words = (spec.tokens[at].word for at in outside(spec.tokens))
+            found = tuple(name for word in words for name in OPTIONS.get(word, ())) or (ALTER,)
     return found
 
 
@@ -201,8 +174,8 @@ def _index_dropped(name: str, change: StructureChange) -> tuple[str, ...]:
     return ("drop index", "drop unique key") if is_unique else ("drop index",)
 
 
-def _index_name(tokens: Sequence[object]) -> str:
-    cursor = TokenCursor("", tuple(tokens), "")  # type: ignore[arg-type]
+def _index_name(tokens: tuple[Token, ...]) -> str:
+    cursor = TokenCursor("", tokens, "")
     while not cursor.eat("INDEX"):
         cursor.position += 1
     cursor.eat("IF", "EXISTS")
@@ -215,7 +188,7 @@ def _altered(spec: TokenCursor) -> tuple[str, ...]:
         return ALTER, "alter index visibility"
     if spec.peek() in ("CONSTRAINT", "CHECK"):
         return ALTER, "modify constraint"
-    if "DEFAULT" in _outside(spec):
+    if any(True for _ in outside(spec.tokens, "DEFAULT")):
         return "modify default value", "set default value"
     return (ALTER,)
 
@@ -226,16 +199,13 @@ def _modified(spec: TokenCursor, change: StructureChange) -> tuple[str, ...]:
     spec.eat("IF", "EXISTS")
     old = spec.name().name
     new = spec.name().name if is_change else old
-    found = list(_compared(_column(change.before, old), _column(change.after, new)))
+    before, after = (known.by_name if known else {} for known in (change.before, change.after))
+    found = list(_compared(before.get(old.lower()), after.get(new.lower())))
     if spec.tokens[-1].word == "FIRST" or (len(spec.tokens) > 1 and spec.tokens[-2].word == "AFTER"):
         found.append("modify columns order")
     if old.lower() != new.lower():
         found.append("rename column")
     return tuple(found) or (ALTER,)
-
-
-def _column(schema: TableSchema | None, name: str) -> Column | None:
-    return next((c for c in schema.columns if c.name.lower() == name.lower()), None) if schema else None
 
 
 def _compared(before: Column | None, after: Column | None) -> Iterator[str]:
@@ -262,8 +232,8 @@ def _holds_less(before: Column, after: Column) -> bool:
     old, new = before.data_type, after.data_type
     if old in BITS and new in BITS:
         return BITS[new] < BITS[old] or (before.is_unsigned != after.is_unsigned and BITS[new] <= BITS[old])
-    if old in LENGTHS and new in LENGTHS:
-        return LENGTHS[new] < LENGTHS[old]
+    if old in PREFIX_BYTES and new in PREFIX_BYTES:
+        return PREFIX_BYTES[new] < PREFIX_BYTES[old]
     if old in ("enum", "set") and new == old:
         return not set(_labels(before)) <= set(_labels(after))
     if old != new and {old, new} - {"char", "varchar", "binary", "varbinary", "decimal", "numeric"}:
@@ -277,7 +247,7 @@ def _holds_less(before: Column, after: Column) -> bool:
 def _rank(kind: str) -> int:
     """Return how wide the values of a type are within its family; 0 for a type that is not compared."""
     ranks = {**dict.fromkeys(BITS, 1), "decimal": 2, "float": 3, "double": 4, "date": 1, "datetime": 2}
-    ranks |= {**dict.fromkeys(("char", "varchar", "binary", "varbinary"), 5), **dict.fromkeys(LENGTHS, 6)}
+    ranks |= {**dict.fromkeys(("char", "varchar", "binary", "varbinary"), 5), **dict.fromkeys(PREFIX_BYTES, 6)}
     return ranks.get(kind, 0)
 
 
@@ -293,8 +263,8 @@ def _is_coarser(before: Column, after: Column) -> bool:
 
 
 def _lengths(column: Column) -> tuple[int, int]:
-    found = re.search(r"\((\d+)(?:,(\d+))?\)", column.column_type)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    length, digits, *_ = (*column.numbers, 0, 0)
+    return length, digits
 
 
 def _labels(column: Column) -> list[str]:

@@ -14,16 +14,15 @@ TiDB would choose another one.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
+from unshard.core.ddl.statement import TokenCursor, alter_specs
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
-from unshard.core.sql.tokens import MARIADB, Token, tokenize
+from unshard.core.sql.tokens import MARIADB, Edit, Token, at_commas, closing, tokenize
 from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed
 from unshard.core.structures.parsedtable import items
 from unshard.core.structures.storageclauses import NOTHING
 
-Edit = tuple[int, int, str]
 Parents = Mapping[TableId, TableId] | None
 """The targets of parent tables; None: targets get no foreign keys."""
 
@@ -153,7 +152,6 @@ def _free_name(column: str, taken: Collection[str]) -> str:
 
 
 def _last_number(target: TableId, names: Iterable[str]) -> int:
-    """Return the highest number of a foreign key that is named after the target."""
     found = (NUMBERED.search(name) for name in names)
     numbers = (int(match[1]) for match in found if match)
     made = {name.lower() for name in names}
@@ -256,7 +254,6 @@ def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) 
 
 
 def _referenced(cursor: TokenCursor, child: TableId, columns: tuple[str, ...], name: str) -> ForeignKey:
-    """Read the parent, its columns and the actions after REFERENCES."""
     parent = cursor.table(Role.REFERENCED).table
     parent_columns = _names(cursor) if cursor.peek() == "(" else ()
     actions = {"DELETE": "RESTRICT", "UPDATE": "RESTRICT"}
@@ -275,15 +272,6 @@ def _referenced(cursor: TokenCursor, child: TableId, columns: tuple[str, ...], n
 
 def _names(cursor: TokenCursor) -> tuple[str, ...]:
     """Read names in parentheses; lengths and ASC or DESC after a name are not names."""
-    cursor.eat("(")
-    names, depth, expects = list[str](), 1, True
-    while not cursor.ends():
-        token = cursor.tokens[cursor.position]
-        cursor.position += 1
-        depth += (token.word == "(") - (token.word == ")")
-        if not depth:
-            break
-        if expects:
-            names.append(token.name)
-        expects = depth == 1 and token.word == ","
-    return tuple(names)
+    begin, end = cursor.position + 1, closing(cursor.tokens, cursor.position)
+    cursor.position = end + 1
+    return tuple(part[0].name for part in at_commas(cursor.tokens[begin:end]) if part)

@@ -16,10 +16,10 @@ from before the DDL. The structure after the DDL follows from a comparison of th
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unshard.core.ddl.grammar import TokenCursor, alter_specs, is_option
 from unshard.core.ddl.lineage import NO_COLUMNS
+from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.sessioneffects import added_columns
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.statement import TokenCursor, alter_specs, is_option, read
 from unshard.core.model import TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.tokens import MARIADB, tokenize

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.parsed import Role
 from unshard.core.sql.tokens import MARIADB, tokenize
 
 if TYPE_CHECKING:
-    from unshard.core.ddl.grammar import TokenCursor
+    from unshard.core.ddl.statement import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +58,14 @@ def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[
 
 @lru_cache(1024)
 def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
-    """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
 
 def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
-    from unshard.core.ddl.grammar import TokenCursor, specs_of  # commands that show state do not need it
+    from unshard.core.ddl.statement import alter_specs  # commands that show state do not need it
 
-    plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
-    cursor = TokenCursor(plain, tokens, "")
-    if not cursor.eat("ALTER"):
-        return
-    cursor.eat_any("ONLINE", "OFFLINE")
-    cursor.eat("IGNORE")
-    if not cursor.eat("TABLE"):
-        return
-    cursor.eat("IF", "EXISTS")
-    cursor.table(Role.SUBJECT)
-    cursor.eat_wait()
-    yield from specs_of(cursor)
+    yield from alter_specs(*tokenize(ran.text, ran.sql_mode, MARIADB))
 
 
 def _move(spec: "TokenCursor") -> tuple[str, str | None] | None:

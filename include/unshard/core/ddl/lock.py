@@ -89,6 +89,9 @@ target has. If the process dies between the steps of a command or of an executio
 A refusal by the target ends the intent, and the next attempt asks the target again what the DDL does. A table that has
 neither structure of the intent does not end it: only when the table has one of the two structures again can unshard
 tell whether the DDL was executed.
+
+The stages of an execution, for each statement that the target does not have yet: write the intent, execute the
+statement, then note it; the last one resolves the lock.
 """
 
 import hashlib
@@ -99,10 +102,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
-from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, is_expected, releasable
+from unshard.core.ddl.queue import (
+    OperatorDecision,
+    QueueEntry,
+    ShardState,
+    WholeChange,
+    agrees,
+    complete_sources,
+    head,
+    is_alone,
+    is_expected,
+    releasable,
+)
 from unshard.core.model import Shard, TableId
+from unshard.core.shown import listed, one_line
 from unshard.core.sql.mode import STRICT
+from unshard.core.stages import Stage
 
 LONGEST_NAME = 170
 COUNTER = re.compile(r"(\bAUTO_INCREMENT\s*=?\s*)(\d+)", re.IGNORECASE)
@@ -167,7 +182,6 @@ class DdlLock:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the DDL that the shards must have at their heads."""
         return self.entry.fingerprint
 
     @property
@@ -296,7 +310,6 @@ def _is_undecided(lock: DdlLock, ready: Iterable[ShardState]) -> bool:
 
 
 def _state(lock: DdlLock, group: _Group) -> tuple[LockState, bool]:
-    """Return the state, and whether the DDL may be executed."""
     begun = lock.started_at is not None
     if not group.ready and not begun:
         return LockState.RESOLVED, False
@@ -529,3 +542,98 @@ class Way(StrEnum):
 
 
 USUAL_WAYS = (Way.UNLOCKED, Way.SAME, Way.NOTHING)
+
+
+# --- the stages of a lock: what it waits for, and how its statements are executed
+
+
+NAMED = 5
+
+
+class LockStep(StrEnum):
+    """The steps of a lock: one opens it, three are waits, the others execute its statements."""
+
+    OPEN_LOCK = "open-lock"
+    """Open a lock for the oldest DDL at the head of the group's queues."""
+    WAIT_FOR_SHARDS = "wait-for-shards"
+    """Wait for shards that have not reached the DDL."""
+    WAIT_FOR_ROWS = "wait-for-rows"
+    """Wait for windows that apply rows from before the DDL."""
+    WAIT_FOR_OPERATOR = "wait-for-operator"
+    INTENT = "intent"
+    """Write down the target's structure before and after a statement."""
+    EXECUTE = "execute"
+    """Execute one statement on the target."""
+    NOTE = "note"
+    """Note in the lock that the target has a statement; another one follows."""
+    RESOLVE = "resolve"
+    """Resolve the lock, so that windows release the rows held after the DDL."""
+
+
+LockStage = Stage[LockStep, str]
+"""Its value is the number of its statement and the number of statements, such as `1/2`."""
+
+
+def open_stage(entry: QueueEntry) -> LockStage:
+    """Return the stage that opens a lock for a DDL."""
+    text = f"open a lock for `{one_line(entry.routed)}`, the oldest pending DDL (of {entry.shard})"
+    return Stage(LockStep.OPEN_LOCK, text, "")
+
+
+def execution_stages(
+    lock: DdlLock, statements: Sequence[str], owner: str | None, passed: int = 0
+) -> tuple[LockStage, ...]:
+    """Return the stages that are left of the execution; `passed` stages of the next statement are done."""
+    stages: list[LockStage] = []
+    session = f" in the session settings of source {owner}" if owner else ""
+    for number, statement in enumerate(statements[lock.done :], lock.done + 1):
+        step = f"{number}/{len(statements)}"
+        is_next = number == lock.done + 1
+        refused = f"; the target has refused it: {one_line(lock.error)}" if lock.error and is_next else ""
+        intent = f"write down the structure of {lock.target} before and after statement {step}"
+        executed = f"execute `{one_line(statement)}`{session}, unless the target has it already{refused}"
+        stages += [Stage(LockStep.INTENT, intent, step), Stage(LockStep.EXECUTE, executed, step)]
+        if number < len(statements):
+            stages.append(Stage(LockStep.NOTE, f"note that the target has statement {step}", step))
+        else:
+            stages.append(_resolve())
+    return tuple(stages[passed:])
+
+
+def lock_stages(
+    lock: DdlLock, decision: LockDecision, statements: Sequence[str], reason: str = "", suspended: Sequence[str] = ()
+) -> tuple[LockStage, ...]:
+    """Return what a lock waits for and what follows then; `reason`: why an operator is asked.
+
+    `suspended` are the sources for which the lock's target is suspended.
+    """
+    if decision.is_withdrawn or decision.is_skipped:
+        return (_resolve("no shard has it any more" if decision.is_withdrawn else "an operator skips it"),)
+    waits: list[LockStage] = []
+    if decision.state is LockState.UNDECIDED:
+        return (_operator(reason or "the effect of the DDL is unknown"),)
+    if decision.state is LockState.CONFLICT:
+        waits.append(_operator(f"{named(decision.conflicts)} has another DDL"))
+    if decision.state in (LockState.CONFLICT, LockState.WAITING) and (decision.missing or decision.absent):
+        missing = [f"{named(decision.missing)} to reach the DDL"] if decision.missing else []
+        absent = [f"source {source} to be loaded" for source in decision.absent]
+        waits.append(Stage(LockStep.WAIT_FOR_SHARDS, f"wait for {' and for '.join((*missing, *absent))}", ""))
+    if decision.draining and not decision.is_executable:
+        why = f"; the target is suspended for source {', '.join(suspended)}" if suspended else ""
+        text = f"wait for the windows that apply the rows of {named(decision.draining)} from before the DDL{why}"
+        waits.append(Stage(LockStep.WAIT_FOR_ROWS, text, ""))
+    return (*waits, *execution_stages(lock, statements, decision.owner))
+
+
+def _operator(reason: str) -> LockStage:
+    return Stage(LockStep.WAIT_FOR_OPERATOR, f"wait for an operator: {one_line(reason)}", "")
+
+
+def _resolve(reason: str = "") -> LockStage:
+    why = f" without executing its DDL, because {reason}" if reason else ""
+    return Stage(LockStep.RESOLVE, f"resolve the lock{why}; the next windows release the rows held after the DDL", "")
+
+
+def named(shards: Sequence[Shard]) -> str:
+    """Name shards, the first of many."""
+    return listed(shards, NAMED) if shards else ""

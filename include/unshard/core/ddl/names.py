@@ -4,19 +4,17 @@ They decide which shards the statement may concern, and where its text names a s
 target. A statement that changes the structure of a table always contains the name of the table or of its schema. A
 statement that changes rows need not: it may use a view, a trigger or a routine.
 
-Read which tables a change of rows writes that was logged as a statement, because its events have no rows.
-
-The text names the tables, but not those that triggers, views, stored functions, foreign keys and some storage engines
-write in addition. The source is asked about them (units.window.statementcontext).
+A change of rows may be logged as a statement, without row events. Its text names the tables that it writes, but not
+those that triggers, views, stored functions, foreign keys and some storage engines write in addition. The source is
+asked about them (units.window.statementcontext).
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from unshard.core.ddl.grammar import TokenCursor
 from unshard.core.ddl.parsed import Role
-from unshard.core.ddl.statement import fingerprint
+from unshard.core.ddl.statement import TokenCursor, fingerprint
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.quoting import qualified
@@ -83,7 +81,8 @@ def concerned(statement: Statement, tables: Collection[TableId]) -> frozenset[Ta
     named = frozenset(found.named(tables))
     if named and found.is_certain:
         return named
-    texts = _spellings(statement.text)
+    folded = statement.text.casefold()
+    texts = folded, folded.replace("``", "`"), folded.replace('""', '"')
     return named | {table for table in tables if _may_name(texts, statement.schema, table, not named)}
 
 
@@ -117,7 +116,6 @@ def without_strings(text: str) -> str:
 
 
 def _split(statement: Statement) -> tuple[str, tuple[Token, ...], bool]:
-    """Return the text without comments, its tokens, and whether the tokens are certain."""
     try:
         return *tokenize(statement.text, statement.sql_mode, MARIADB), True
     except DdlUnreadable:
@@ -130,12 +128,6 @@ def _may_name(texts: tuple[str, ...], default: str, table: TableId, by_schema: b
     names_schema = any(schema in text for text in texts)
     names_table = any(name in text for text in texts) and (names_schema or default.casefold() == schema)
     return names_table or (by_schema and names_schema) or ENCODED in texts[0]
-
-
-def _spellings(text: str) -> tuple[str, ...]:
-    """Return the text in lower case, as written and with the doubled quotes of quoted names undone."""
-    folded = text.casefold()
-    return folded, folded.replace("``", "`"), folded.replace('""', '"')
 
 
 def put_in(text: str, spans: Iterable[tuple[int, int]], table: TableId) -> str:
@@ -193,9 +185,7 @@ class RowChange:
     """The names in a change of rows."""
 
     written: frozenset[TableId]
-    """The tables that it may write."""
     named: frozenset[TableId]
-    """All tables that it may name."""
     names: frozenset[str]
     """All names, of which some may be routines."""
 

@@ -31,7 +31,7 @@ leave no structure that shows that they were executed.
 | resolved the lock                                |                                                             |
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
@@ -54,19 +54,11 @@ class Feeds:
 
     def is_single(self, target: TableId) -> bool:
         """Whether the routes can bring only one table of a source to the target."""
-        found = [_tables(routing, target) for routing in self.routings]
-        counts = [len(tables) for tables in found if tables is not None]
-        if len(counts) < len(found) or not counts:
-            return False
-        return sum(counts) == 1 or (not self.is_sharded and max(counts) == 1)
+        return _is_one([_tables(routing, target) for routing in self.routings], of_all=self.is_sharded)
 
     def is_single_schema(self, target: str, *, strictly: bool) -> bool:
         """Whether the routes can bring only one schema of a source (`strictly`: of all sources) to the schema."""
-        found = [_schemas(routing, target) for routing in self.routings]
-        counts = [len(schemas) for schemas in found if schemas is not None]
-        if len(counts) < len(found) or not counts:
-            return False
-        return sum(counts) == 1 or (not (self.is_sharded or strictly) and max(counts) == 1)
+        return _is_one([_schemas(routing, target) for routing in self.routings], of_all=self.is_sharded or strictly)
 
     def copied_schema(self, routing: Routing, schema: str) -> str | None:
         """Return the target's name of a schema of a source that is migrated as a whole; None for any other schema."""
@@ -78,6 +70,12 @@ class Feeds:
 
 
 NO_FEEDS = Feeds((), is_sharded=True)
+
+
+def _is_one(found: Sequence[Collection[object] | None], *, of_all: bool) -> bool:
+    """Whether each source, or all of them together, have one; None: any number."""
+    counts = [0 if each is None else len(each) for each in found]
+    return None not in found and bool(counts) and (sum(counts) == 1 or (not of_all and max(counts) == 1))
 
 
 def _schemas(routing: Routing, target: str) -> set[str] | None:
@@ -146,7 +144,6 @@ def waiting(shards: Iterable[ShardState]) -> frozenset[tuple[Shard, int]]:
 
 
 def _precedes(other: ShardState, state: ShardState) -> bool:
-    """Whether the head of a shard must wait for another shard."""
     first = state.queue[0]
     if other.target == state.target or other.shard.source != state.shard.source:
         return False

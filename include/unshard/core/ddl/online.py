@@ -102,7 +102,6 @@ class OnlineTable:
 
     @property
     def made_at(self) -> datetime | None:
-        """When it was created; None if it existed at the snapshot."""
         return datetime.fromtimestamp(self.since, UTC) if self.since else None
 
 
@@ -122,7 +121,6 @@ class OnlineStep:
     """The effects of a statement on the tools' tables and on the shards."""
 
     online_tables: OnlineTables
-    """The tools' tables after the statement."""
     happens: tuple[Statement | Effect | Swapped, ...]
     """The effects on shards, in order; they replace the statement."""
     apart: frozenset[TableId] = frozenset()
@@ -154,18 +152,14 @@ def is_copy(structure: str, of: str) -> bool:
     return not (structure and of) or shape_of(structure) == shape_of(of)
 
 
-def unsure(online_tables: Iterable[OnlineTable]) -> frozenset[TableId]:
-    """Return the unconfirmed tables: a row in one of them shows that it is an ordinary table."""
-    return frozenset(online_table.table for online_table in online_tables if not online_table.seen)
-
-
 def named_by(segments: Sequence[Segment], online_tables: OnlineTables = ()) -> frozenset[TableId] | None:
     """Return the tables whose shards a plan needs; None: all, because a statement may concern each of them.
 
     It also returns None for rows of an unconfirmed table: they show that it is an ordinary table, which joins a group.
     """
     tables = frozenset[TableId]().union(*(segment.tables for segment in segments))
-    if any(segment.statement or segment.changes for segment in segments) or tables & unsure(online_tables):
+    unsure = {online_table.table for online_table in online_tables if not online_table.seen}
+    if any(segment.statement or segment.changes for segment in segments) or tables & unsure:
         return None
     return tables
 

@@ -83,7 +83,6 @@ class Ddl:
 
     @property
     def subjects(self) -> tuple[TableId, ...]:
-        """The tables that the statement changes, in the order of the text."""
         return self.of(Role.SUBJECT)
 
     @property
@@ -93,9 +92,7 @@ class Ddl:
 
     @property
     def like(self) -> TableId | None:
-        """The table whose structure a CREATE TABLE … LIKE takes."""
         return next(iter(self.of(Role.LIKE)), None)
 
     def of(self, role: Role) -> tuple[TableId, ...]:
-        """Return the tables that have this role."""
         return tuple(ref.table for ref in self.tables if ref.role is role)

@@ -31,8 +31,7 @@ unknown structures again, they are determined again.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import chain
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, chain
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits
@@ -119,18 +118,14 @@ def settled(shard: ShardWithUnknowns, adopted: str, structure_after: StructureAf
         begins = entry.is_alone and (record.verdict is not OperatorDecision.NONE or not entry.reason)
         before = entry.before or known or (adopted if begins else "")
         after, reason = entry.after, ""
-        if not after and (before or begins) and _is_asked(record):
+        is_decided = record.verdict is not OperatorDecision.NONE or entry.state is EntryState.RESOLVED
+        if not after and (before or begins) and (is_decided or not entry.reason):
             after, reason = structure_after(record, before)
         if (before, after) != (entry.before, entry.after) or reason:
             yield Finding(entry.seq, before, after, reason)
         if not after:
             return
         known = after
-
-
-def _is_asked(record: Record) -> bool:
-    is_due = record.verdict is not OperatorDecision.NONE or record.entry.state is EntryState.RESOLVED
-    return is_due or not record.entry.reason
 
 
 def adopted(group: Iterable[ShardState], shard: Shard) -> str:

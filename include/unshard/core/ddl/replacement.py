@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
+from unshard.core.ddl.statement import fingerprint, read, retarget
 from unshard.core.model import TableId
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.errors.ddl import DdlUnreadable

@@ -1,8 +1,8 @@
-"""The effect of a DDL's session beside its text: two DDLs agree only if it is equal, too.
+"""The part of a DDL's effect that its text does not show: it depends on the session, the server or the row.
 
-The session decides in two ways. It decides on the structure: the statement is tried in its own session and in one that
-no shard has, and the lines of SHOW CREATE TABLE are compared. It decides on stored values, which a trial on an empty
-table does not show:
+Two DDLs agree only if their sessions have the same effect. A session decides in two ways. It decides on the structure:
+the statement is tried in its own session and in one that no shard has, and the lines of SHOW CREATE TABLE are compared.
+It decides on stored values, which a trial on an empty table does not show:
 
 | values                                                       | the part of the session that decides           |
 |--------------------------------------------------------------|------------------------------------------------|
@@ -13,16 +13,13 @@ table does not show:
 | of a new column whose default is an expression with times    | time zone, language of dates                   |
 | of a new binary column with a text as default                | character set                                  |
 
+The result is a comment at the end of the fingerprint. Texts without such a comment have one effect in all sessions.
 A strict mode decides nothing: it rejects what other modes change. So a lock executes its DDL in a strict mode only if
 all of its shards have run it in one.
 
-The result is a comment at the end of the fingerprint. Texts without such a comment have one effect in all sessions.
-
-Finds new columns that each server fills with different values in existing rows.
-
-The rows of a shard get values from the shard, the rows of the target get values from the target. So after such a DDL
-the target is not the union of its shards. It is unknown which row of the target belongs to which shard, so only a
-change on the shards can correct the values.
+A new column may also get other values on each server: the rows of a shard get them from the shard, the rows of the
+target from the target. It is unknown which row of the target belongs to which shard, so only a change on the shards can
+correct the values (`filled_by_each`):
 
 | the column                                        | values in existing rows                       |
 |---------------------------------------------------|-----------------------------------------------|
@@ -39,14 +36,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unshard.core.ddl.grammar import TokenCursor
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.ddl.statement import TokenCursor
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.literals import BINARIES
 from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES
-from unshard.core.sql.tokens import Token
+from unshard.core.sql.tokens import Token, outside
 from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
+from unshard.core.structures.parsedtable import items
 from unshard.errors.ddl import DdlUnreadable
 
 ENDS = frozenset({"ON", "CHECK", "CONSTRAINT"})
@@ -73,38 +71,21 @@ def added_columns(spec: TokenCursor) -> Iterator[Sequence[Token]]:
     if not spec.eat("COLUMN") and spec.peek() in ADDS_NO_COLUMN:
         return
     spec.eat("IF", "NOT", "EXISTS")
-    if not spec.eat("("):
-        yield spec.tokens[spec.position :]
-        return
-    begin, depth = spec.position, 1
-    for position in range(begin, len(spec.tokens)):
-        word = spec.tokens[position].word
-        depth += (word == "(") - (word == ")")
-        if (word == "," and depth == 1) or depth == 0:
-            yield spec.tokens[begin:position]
-            begin = position + 1
+    rest = spec.tokens[spec.position :]
+    yield from (item for _, item in items(rest)) if spec.peek() == "(" else (rest,)
 
 
 def _is_own(definition: Sequence[Token], explicit_timestamps: bool) -> bool:
     words = [token.word for token in definition]
-    outside = [word for word, depth in zip(words, _depths(words), strict=True) if depth == 0]
-    if {"AUTO_INCREMENT", "SERIAL"} & set(outside):
+    clauses = {words[at]: at for at in reversed([*outside(definition)])}
+    if {"AUTO_INCREMENT", "SERIAL"} & clauses.keys():
         return True
-    if "DEFAULT" not in outside:
-        is_plain = "NULL" not in outside or "NOT" in outside
+    if "DEFAULT" not in clauses:
+        is_plain = "NULL" not in clauses or "NOT" in clauses
         return not explicit_timestamps and words[:1] == ["TIMESTAMP"] and is_plain
-    begin = next(at for at, depth in enumerate(_depths(words)) if depth == 0 and words[at] == "DEFAULT")
+    begin = clauses["DEFAULT"]
     ends = (position for position in range(begin, len(words)) if words[position] in ENDS)
     return bool(OWN_VALUES & set(words[begin : next(ends, None)]))
-
-
-def _depths(words: Sequence[str]) -> list[int]:
-    """Return the number of open parentheses at each word."""
-    depths, depth = [], 0
-    for word in words:
-        depth += (word == "(") - (word == ")")
-        depths.append(depth)
-    return depths
 
 
 # --- the effect of a session
@@ -201,7 +182,8 @@ def converted_in(old: Column, new: Column, ran: ExecutedDdl) -> str:
         return ""
     if (old.data_type == "timestamp") != (new.data_type == "timestamp"):
         found += [f"in '{fixed(ran.time_zone)}'"] if ran.time_zone else []
-    if {old.data_type, new.data_type} <= TEMPORAL and _digits(new) < _digits(old) and ran.sql_mode & MARIADB_ROUNDS:
+    has_fewer_digits = (*new.numbers, 0)[0] < (*old.numbers, 0)[0]
+    if {old.data_type, new.data_type} <= TEMPORAL and has_fewer_digits and ran.sql_mode & MARIADB_ROUNDS:
         found.append("rounded")
     if old.data_type == "char" and old.column_type != new.column_type and ran.sql_mode & PADS:
         found.append("padded")
@@ -221,8 +203,3 @@ def fixed(zone: str) -> str:
     moments = (datetime(year, month, 1, tzinfo=UTC) for year in range(1970, 2039) for month in range(1, 13))
     offsets = {moment.astimezone(known).isoformat()[-6:] for moment in moments}
     return offsets.pop() if len(offsets) == 1 else zone
-
-
-def _digits(column: Column) -> int:
-    found = re.search(r"\((\d)\)", column.column_type)
-    return int(found[1]) if found else 0

@@ -118,11 +118,6 @@ def command_for(commands: Iterable[StatementCommand], segment: Segment, history:
     return found
 
 
-def skipped(effects: Iterable[Effect | ShardlessEffect]) -> tuple[Effect | ShardlessEffect, ...]:
-    """Return the effects of a statement that is skipped."""
-    return tuple(_skipped(effect) for effect in effects if not isinstance(effect, SchemaStatement))
-
-
 def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
     found = effect
     match effect:
@@ -143,24 +138,16 @@ def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
     return found
 
 
-def require_changes(command: StatementCommand, effects: Sequence[Effect | ShardlessEffect], text: str) -> None:
-    """Raise CommandUnfit unless the statement changes the structure of a shard."""
-    if not any(
-        isinstance(effect, Coordinated) or (isinstance(effect, Undecided) and not effect.is_new) for effect in effects
-    ):
-        raise CommandUnfit(
-            command.number, str(command.place), " ".join(text.split()), "it changes no shard's structure"
-        )
-
-
 def under(
     command: StatementCommand | None, effects: Sequence[Effect | ShardlessEffect], text: str
 ) -> Sequence[Effect | ShardlessEffect]:
     """Return the effects of a statement under a command; raises CommandUnfit if there is nothing to replace."""
     if command is not None and command.kind is CommandKind.SKIP:
-        return skipped(effects)
-    if command is not None:
-        require_changes(command, effects, text)
+        return tuple(_skipped(effect) for effect in effects if not isinstance(effect, SchemaStatement))
+    changes = (each for each in effects if isinstance(each, Coordinated | Undecided))
+    if command is not None and all(isinstance(each, Undecided) and each.is_new for each in changes):
+        why = "it changes no shard's structure"
+        raise CommandUnfit(command.number, str(command.place), " ".join(text.split()), why)
     return effects
 
 

@@ -20,8 +20,8 @@ the target would not refuse it. So a statement that adds a name and drops the sa
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
-from unshard.core.sql.tokens import MARIADB, Token, tokenize
+from unshard.core.ddl.statement import HINTS, TokenCursor, alter_specs
+from unshard.core.sql.tokens import MARIADB, Token, outside, tokenize
 from unshard.core.sql.words import ADDS_NO_COLUMN
 from unshard.core.structures.parsedtable import items
 
@@ -76,7 +76,8 @@ def _in_turn(renames: list[_Rename]) -> Iterator[str]:
     """Yield the renames in an order in which each new name is free; the first of a cycle gets a name in between."""
     left = list(renames)
     while left:
-        free = next((each for each in left if not any(_takes(each, other) for other in left if other != each)), None)
+        names = {each.old.name.lower() for each in left}
+        free = next((each for each in left if each.new.name.lower() not in names - {each.old.name.lower()}), None)
         if free is None:
             first, between = left[0], f"{BETWEEN}{len(renames) - len(left)}"
             yield f"RENAME COLUMN {first.old.raw} TO {between}"
@@ -84,10 +85,6 @@ def _in_turn(renames: list[_Rename]) -> Iterator[str]:
         else:
             yield free.text
             left.remove(free)
-
-
-def _takes(one: _Rename, other: _Rename) -> bool:
-    return one.new.name.lower() == other.old.name.lower()
 
 
 def _pieces(spec: TokenCursor) -> Iterator[str]:
@@ -111,22 +108,18 @@ def _pieces(spec: TokenCursor) -> Iterator[str]:
 
 
 def _column(head: str, text: str, tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield a statement that adds a column, and one that adds its unique key."""
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and at and token.word == "UNIQUE":
-            after = tokens[at + 1 :]
-            after = after[1:] if after and after[0].word == "KEY" else after
-            definition = text[tokens[0].start : tokens[at - 1].end]
-            yield " ".join((head, definition, *([text[after[0].start : after[-1].end]] if after else [])))
-            yield f"ADD UNIQUE KEY ({tokens[0].raw})"
-            return
-    yield f"{head} {text[tokens[0].start : tokens[-1].end]}"
+    at = next((position for position in outside(tokens, "UNIQUE") if position), None)
+    if at is None:
+        yield f"{head} {text[tokens[0].start : tokens[-1].end]}"
+        return
+    after = tokens[at + 1 :]
+    after = after[1:] if after and after[0].word == "KEY" else after
+    definition = text[tokens[0].start : tokens[at - 1].end]
+    yield " ".join((head, definition, *([text[after[0].start : after[-1].end]] if after else [])))
+    yield f"ADD UNIQUE KEY ({tokens[0].raw})"
 
 
 def _drops_what_it_adds(specs: list[TokenCursor]) -> bool:
-    """Whether the statement adds a name and drops it IF EXISTS."""
     added, dropped = set(), set()
     for spec in specs:
         names = {token.name.lower() for token in spec.tokens if not token.word or token.word.isidentifier()}

@@ -28,9 +28,17 @@ from functools import partial
 from unshard.core.ddl.columnnames import columns_named, named
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, UnnamedShard
+from unshard.core.ddl.queue import (
+    EntryState,
+    HeldFile,
+    OperatorDecision,
+    QueueEntry,
+    ShardState,
+    UnnamedShard,
+    is_alone,
+    releasable,
+)
 from unshard.core.ddl.sessioneffects import added_columns
-from unshard.core.ddl.shardgroup import is_alone, releasable
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.comparison import narrower
@@ -62,7 +70,6 @@ class Conflict:
 
     @property
     def heads(self) -> tuple[QueueEntry, ...]:
-        """The DDLs that differ from the lock's DDL."""
         found = (state.queue[0] for state in self.members if state.shard in self.conflicts and state.queue)
         return tuple(entry for entry in found if entry.fingerprint != self.lock.fingerprint)
 
@@ -190,9 +197,8 @@ def ways_out(conflict: Conflict) -> WaysOut:
 
 
 def _failure(decided: "Callable[[], _SimulatedGroup]") -> str:
-    """Return why a way out fails; empty if it succeeds."""
     try:
-        _finish(decided(), _Budget(MOST_STEPS))
+        _finish(decided(), iter(range(MOST_STEPS)))
     except _NoWay as error:
         return str(error)
     return ""
@@ -240,14 +246,11 @@ class _Member:
     """Columns that a DDL which the shard has not run has dropped or renamed in the target."""
     steps: tuple[_Step, ...]
     missing: tuple[_Step, ...] = ()
-    """DDLs that the target has and this shard has not run."""
     skips: Names = frozenset()
-    """Fingerprints of its pending skips."""
     counted: "tuple[_Step, ...]" = ()
     """The steps if the first of them counts as the lock's DDL."""
 
     def popped(self) -> "_Member":
-        """Return the shard after its oldest DDL, which is resolved."""
         first, *rest = self.steps
         left = tuple(step for step in self.missing if step.fingerprint != first.fingerprint)
         names = first.after if first.is_written else frozenset()
@@ -269,7 +272,6 @@ class _SimulatedGroup:
     members: tuple[_Member, ...]
 
     def popped(self, which: Sequence[Shard]) -> "_SimulatedGroup":
-        """Return the group after the oldest DDL of some shards is resolved."""
         members = tuple(member.popped() if member.shard in which else member for member in self.members)
         for member in members:
             if member.shard in which:
@@ -277,7 +279,6 @@ class _SimulatedGroup:
         return replace(self, members=members)
 
     def settled(self) -> "_SimulatedGroup":
-        """Return the group after the due pending skips."""
         group = self
         while due := [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]:
             group = group.popped(due)
@@ -293,7 +294,6 @@ class _SimulatedGroup:
         return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
 
     def executed(self, step: _Step) -> "_SimulatedGroup":
-        """Return the group after the target has executed a DDL."""
         if there := step.added & self.target:
             raise _NoWay(f"the target has {_told(there)} already, which the DDL of {step.order[1]} adds")
         if lost := step.changed - self.target:
@@ -314,19 +314,7 @@ def _told(names: Names) -> str:
     return f"column{'s' * (len(names) > 1)} {', '.join(sorted(names))}"
 
 
-class _Budget:
-    """Limits the steps of one simulation."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def is_spent(self) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-
 def _group(conflict: Conflict) -> _SimulatedGroup | None:
-    """Return the group at the beginning; None if a structure is unknown."""
     unknown = any(conflict.schema(digest) is None for state in conflict.members for digest in _structures(state))
     if unknown or conflict.schema(conflict.lock.entry.after) is None:
         return None
@@ -361,7 +349,6 @@ def _skips(state: ShardState, conflict: Conflict) -> Names:
 
 
 def _gone(names: Names, skips: Sequence[PendingSkip]) -> Names:
-    """Return the columns that the DDLs of pending skips have dropped or renamed in the target."""
     try:
         moved = names_after(names, [ExecutedDdl(skip.fingerprint, 0) for skip in skips])
     except DdlUnreadable:
@@ -399,7 +386,6 @@ def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_m
 
 
 def _decided(group: _SimulatedGroup, lock: _Step, way: Way, same: Collection[Shard]) -> _SimulatedGroup:
-    """Return the group after a way out of a conflict and the execution of the lock's DDL."""
     others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
     if way is Way.NOTHING:
         after = group.popped([member.shard for member in others]).settled().executed(lock)
@@ -471,11 +457,14 @@ def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
-def _finish(group: _SimulatedGroup, budget: _Budget) -> None:
-    """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so."""
+def _finish(group: _SimulatedGroup, budget: Iterator[int]) -> None:
+    """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so.
+
+    `budget` yields an item for each step that the simulation may take.
+    """
     settled = group.settled()
     heads = [member.steps[0] for member in settled.members if member.steps]
-    if not heads or budget.is_spent():
+    if not heads or next(budget, None) is None:
         return
     lock = min(heads, key=lambda step: step.order)
     failures = []
@@ -488,7 +477,6 @@ def _finish(group: _SimulatedGroup, budget: _Budget) -> None:
 
 
 def _next(group: _SimulatedGroup, lock: _Step) -> "Iterator[Callable[[], _SimulatedGroup]]":
-    """Yield each possible end of the group's next lock."""
     alike = {m.shard for m in group.members if m.steps and m.steps[0].after == lock.after}
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
     for way in USUAL_WAYS if is_conflict else (Way.UNLOCKED,):

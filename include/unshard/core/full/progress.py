@@ -8,10 +8,8 @@ The speed is the size of the last chunks divided by the time in which at least o
 time does not count: a run that continues after a night has the same speed and the same remaining time as before. While
 the speed is constant, the remaining time only decreases.
 
-A limit of bytes per second that several readers share: a token bucket, stored as the time when it is balanced.
-
-A reader reports the bytes that it has read, and waits until the rate allows them. After any idle time, readers may use
-at most `BURST_SECONDS` of the rate at once.
+Several readers share a limit of bytes per second: a token bucket, stored as the time when it is balanced (`take`).
+After any idle time, readers may use at most `BURST_SECONDS` of the rate at once.
 """
 
 import math
@@ -50,7 +48,6 @@ class UnderWay:
     weight: int
     rows: int
     written: int
-    """Rows that its transaction has written so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,6 @@ class Tally:
     weight: int = 0
     done: int = 0
     reached: int = 0
-    """Weight of the finished chunks."""
     rows: int = 0
     bytes: int = 0
 
@@ -129,7 +125,6 @@ def weights(bytes: int, chunks: int) -> list[int]:
 
 
 def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | None]:
-    """Return rows, bytes and weight per second of work."""
     timed = [(part.weight, part.finished) for part in parts if part.finished.seconds > 0]
     busy = _covered((each.ended - each.seconds, each.ended) for _, each in timed)
     if not busy:
@@ -142,7 +137,6 @@ def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | 
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the total time that is covered by at least one of the spans."""
     total, until = 0.0, -math.inf
     for begins, ends in sorted(spans):
         total += max(0.0, ends - max(begins, until))

@@ -23,15 +23,27 @@ decided again. DDLs that have no join with the other shards can be accepted toge
 
 The rows between DDLs of one shard are written with the mapping of that time. Values that have no place in the join are
 left out, and the column is read again.
+
+A target that exists can begin to follow the join of its shards:
+
+| the target's column                   | the shards'                | the target                                      |
+|---------------------------------------|----------------------------|-------------------------------------------------|
+| has a join with it                    | any                        | gets what it lacks, keeps what it has more      |
+| has no join: another type, expression | any                        | US-6004: a conversion could change its values   |
+| is plain                              | generated                  | US-6004: the server would not compute it        |
+| any                                   | plain in some, generated   | US-6004 if rows are dumped: the dump lacks the  |
+|                                       | in others                  | values                                          |
+| NOT NULL without a default            | no such column             | US-6802: no row has a value                     |
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
+from unshard.core.ddl.queue import ShardState
 from unshard.core.join.difference import (
     AddCheck,
     ChangeColumn,
@@ -41,6 +53,7 @@ from unshard.core.join.difference import (
     Target,
     described,
     difference,
+    target_of,
 )
 from unshard.core.join.group import (
     Group,
@@ -57,13 +70,16 @@ from unshard.core.join.group import (
     unread_names,
     without,
 )
+from unshard.core.join.joined import Accepted
 from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions, table_of
-from unshard.core.model import Location, Shard, TableSchema
+from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.sql.charsets import common_charset
 from unshard.core.sql.mode import STRICT
 from unshard.core.structures.columntypes import LabelType, TextType, join_types, meets
+from unshard.core.structures.comparison import foreign_reasons
 from unshard.core.structures.parsedtable import PartKind, create_parts
 from unshard.errors.ddl import DdlUnreadable
+from unshard.errors.rows import ColumnTypesDiffer
 
 SHOWN_BY_SOME = re.compile(r"ENGINE *= *\w+|[\s()]")
 """Engines, blanks and parentheses: TiDB and MariaDB show the same partitions with others of them."""
@@ -272,7 +288,6 @@ def decide_new(
 def _first_accepted(
     group: Group, target: Target, candidates: Iterable[Queues], mapped: Collection[str]
 ) -> Decided | None:
-    """Return the decision about the first set of DDLs that is accepted."""
     decisions = (_together(group, target, parts, mapped) for parts in candidates)
     return next((decided for decided in decisions if decided is not None), None)
 
@@ -302,7 +317,6 @@ def _shorter_and_whole(queues: Queues) -> Iterator[Queues]:
 
 
 def _together(group: Group, target: Target, parts: Queues, mapped: Collection[str]) -> Decided | None:
-    """Return the decision about these DDLs as one change; None if it is not accepted."""
     after = group
     for shard, part in parts.items():
         whole = Change(tuple(ran for change in part for ran in change.statements), part[-1].after)
@@ -344,7 +358,6 @@ def _with_rows_between(
 
 
 def _is_held(own: Definition | None, column: Definition | None) -> bool:
-    """Whether the joined column holds every value of a definition."""
     both = join_definitions(own, column) if own is not None and column is not None else None
     if both is None or column is None:
         return False
@@ -455,3 +468,65 @@ def _shrinks(old: Table, new: Table, id: int) -> bool:
     if not isinstance(one.type, TextType | LabelType) or not isinstance(two.type, TextType | LabelType):
         return False
     return common_charset({one.type.charset, two.type.charset}) != two.type.charset
+
+
+# --- whether a target that exists can begin to follow the join of its shards
+
+
+def begun_names(group: Group, present: TableSchema) -> Mapping[int, str]:
+    """Return the ids of the target's columns when it begins to join: those of the names that it should have."""
+    return {id: name for id, name in wanted(group).names.items() if name in present.by_name}
+
+
+def unjoined_columns(target: TableId, group: Group, present: TableSchema) -> Iterator[ColumnTypesDiffer]:
+    """Yield the columns of a target that have no join with those of its shards; the shards must have one."""
+    there = target_of(present, begun_names(group, present)).table.columns
+    for id, definition in there.items():
+        asked = wanted(group).table.columns[id]
+        if definition is None or asked is None:
+            continue
+        is_computed = asked.is_generated and not definition.is_generated
+        if is_computed or join_definitions(definition, asked) is None:
+            yield _error(target, group, id, present.column(wanted(group).names[id]).column_type, definition)
+
+
+def undumped_columns(target: TableId, group: Group) -> Iterator[ColumnTypesDiffer]:
+    """Yield the columns that some shards generate and others do not: rows of a dump do not have their values."""
+    for id, asked in wanted(group).table.columns.items():
+        members = ((shard, group.members[shard]) for shard in group.holders(id))
+        makers = [shard for shard, own in members if own.structure.column(own.names[id]).is_generated]
+        if asked is not None and not asked.is_generated and makers:
+            yield _error(target, group, id, described(asked), asked, makers[0])
+
+
+def foreign_columns(
+    present: TableSchema, shards: Iterable[TableSchema], extracted: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return why rows of no shard can be written to the target; `extracted` are columns that routes fill."""
+    shards = tuple(shards)
+    filled = {*extracted, *(name for shard in shards for name in shard.by_name)}
+    return tuple(dict.fromkeys(reason for shard in shards for reason in foreign_reasons(present, shard.key, filled)))
+
+
+def _error(
+    target: TableId, group: Group, id: int, shown: str, there: Definition, shard: Shard | None = None
+) -> ColumnTypesDiffer:
+    shard = shard or group.holders(id)[0]
+    name = group.members[shard].names[id]
+    own = group.members[shard].structure.column(name)
+    kind = own.column_type + (" (generated)" if own.is_generated else "")
+    return ColumnTypesDiffer(
+        str(shard), name, kind, str(target), shown + (" (generated)" if there.is_generated else "")
+    )
+
+
+def begun_at(
+    structures: Iterable[tuple[ShardState, TableSchema]], begin: Callable[[Mapping[Shard, TableSchema]], Group]
+) -> tuple[Group, Mapping[Shard, Accepted]]:
+    """Return the first group of a target and how far its shards are."""
+    found = [*structures]
+    accepted = {
+        state.shard: Accepted(state.queue[0].seq - 1 if state.queue else state.last_seq, None, state.shard_uid)
+        for state, _ in found
+    }
+    return begin({state.shard: schema for state, schema in found}), accepted

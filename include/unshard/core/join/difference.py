@@ -12,12 +12,21 @@
 
 `apply` is the effect of steps on a structure: after the expanding steps the target holds the rows of every shard, after
 all steps it is the join.
+
+**Statements**: types, NULL, defaults and expressions come from the definition. Everything else (comments, COMPRESSED,
+SRID, …) is copied from the text in which a server shows the column. Renames have a statement of their own: servers
+differ in whether other clauses of the same statement must use the old or the new name.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unshard.core.ddl.lineage import ExecutedDdl, names_after
+from unshard.core.ddl.queue import QueueEntry
+from unshard.core.ddl.steps import BETWEEN
 from unshard.core.join.tables import (
+    MOMENT,
     NEEDS_VALUES,
     NULL,
     OPEN,
@@ -31,9 +40,24 @@ from unshard.core.join.tables import (
     is_met,
     join_definitions,
     limited,
+    shown_expression,
     table_of,
 )
-from unshard.core.model import TableSchema
+from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.tokens import MARIADB, Token, closing, tokenize
+from unshard.core.sql.words import words_of
+from unshard.core.structures.columntypes import (
+    IntegerType,
+    LabelType,
+    TextType,
+    TimeType,
+    TypeForm,
+    collation_of,
+    type_of,
+)
+from unshard.core.structures.constraintnames import OWN, named_after
+from unshard.errors.ddl import DdlUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +303,6 @@ def _blocking(target: Target, wanted: Target) -> list[Step]:
 
 
 def _expanded(target: Target, wanted: Target, fills: Mapping[int, str]) -> Target:
-    """Return the smallest structure that holds the rows of the target and of every shard."""
     columns = dict[int, Definition | None]()
     for id in sorted({*target.table.columns, *wanted.table.columns}):
         present, asked = target.table.columns.get(id), wanted.table.columns.get(id)
@@ -397,3 +420,289 @@ def _steps(before: Target, after: Target) -> list[Step]:
     if old.collation != new.collation:
         steps.append(SetCollation(str(new.collation)))
     return steps
+
+
+# --- the ALTER TABLE statements of steps
+
+
+BARE_DEFAULT = re.compile(
+    r"[bx]?'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|current_timestamp(?:\(\d*\))?", re.IGNORECASE | re.DOTALL
+)
+ENDS_TYPE = words_of("""
+    AS AUTO_INCREMENT CHARACTER CHARSET CHECK COLLATE COLUMN_FORMAT COMMENT COMPRESSED DEFAULT GENERATED INVISIBLE NOT
+    NULL ON REF_SYSTEM_ID SRID STORAGE VISIBLE WITH WITHOUT
+""")
+"""Words that may follow the type of a column."""
+ONE_WORD = words_of("ALWAYS AUTO_INCREMENT GENERATED INVISIBLE NULL PERSISTENT STORED VIRTUAL")
+"""Clauses of one word that a definition has."""
+WORDS = {"CHARACTER": {"SET": 3}, "NOT": {"NULL": 2}}
+"""Clauses of several words, with their length."""
+ORDER = (
+    *(DropCheck, DropKey, DropColumn, RenameColumn, ChangeColumn, AddColumn),
+    *(RenameKey, AddKey, AddCheck, SetCollation),
+)
+"""The order of single statements."""
+NAMING = AddColumn | RenameColumn
+IN_TASK_ZONE = "/* in the time zone of the task */"
+"""Part of a statement that is executed in the task's time zone; all other texts are for UTC."""
+ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPart:
+    """One statement with the steps that it executes."""
+
+    text: str
+    steps: tuple[Step, ...]
+    names: Mapping[int, str]
+
+
+def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[AlterPart, ...]:
+    """Return the statements that execute the steps, in order; `names` are those of the columns after all steps."""
+    early = [step for step in steps if isinstance(step, DropCheck | DropKey | DropColumn | RenameColumn)]
+    zoned = [step for step in steps if isinstance(step, ChangeColumn) and _moves_zone(step)]
+    late = [step for step in steps if step not in early and step not in zoned]
+    is_split = zoned or any(isinstance(step, RenameColumn) for step in early)
+    converting = [each for step in zoned for each in _without_default(step)]
+    divided: tuple[Sequence[Step], ...] = (early, *([each] for each in converting), late)
+    groups = divided if is_split else (steps,)
+    head = f"ALTER TABLE {qualified(table.schema, table.name)} "
+    texts = ((_text(head, group, names), group) for group in groups if group)
+    return tuple(AlterPart(named_after(text, table.name), tuple(group), names) for text, group in texts)
+
+
+def _text(head: str, group: Sequence[Step], names: Mapping[int, str]) -> str:
+    zone = f"{IN_TASK_ZONE} " if any(isinstance(step, ChangeColumn) and _moves_zone(step) for step in group) else ""
+    return head + zone + ", ".join(clause for step in group for clause in _clauses_of(step, names))
+
+
+def _moves_zone(step: ChangeColumn) -> bool:
+    """Whether the time zone of the session decides what stored values become."""
+    kinds = [str(definition.type).partition("(")[0] for definition in (step.before, step.after)]
+    return kinds.count("timestamp") == 1 and not (step.before.is_generated or step.after.is_generated)
+
+
+def _without_default(step: ChangeColumn) -> Iterator[ChangeColumn]:
+    """Yield a conversion without the new default, which is written in UTC, then the default."""
+    if str(step.after.default)[:1] not in ("'", '"'):
+        yield step
+        return
+    middle = replace(step.after, default="")
+    yield replace(step, after=middle)
+    yield replace(step, before=middle)
+
+
+def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the columns without an id that a table has under names that the steps give; `names` are those of ids."""
+    own = present.by_name.keys() - {*names.values()}
+    given = [step.name if isinstance(step, AddColumn) else step.new_name for step in steps if isinstance(step, NAMING)]
+    return tuple(name for name in given if name in own)
+
+
+def leads_to(own: TableSchema, expected: Target) -> bool:
+    """Whether a shard's own statement leads to the structure that the target should have."""
+    found = target_of(own, expected.names)
+    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
+
+
+def moves_as(entry: QueueEntry, present: Target, expected: Target) -> bool:
+    """Whether a shard's own statement gives each column of the target the name that it should have.
+
+    A structure does not show that: where the target has other names than the shard, the same words may mean another
+    column.
+    """
+    try:
+        found = names_after(present.names.values(), (ExecutedDdl(entry.routed, entry.statement.sql_mode),))
+    except DdlUnreadable:
+        return False
+    return all(found.get(name) == expected.names.get(id) for id, name in present.names.items())
+
+
+def has_same_effect(entry: QueueEntry, present: Target, expected: Target) -> bool:
+    """Whether a shard's own statement does to the names and the stored values of the target what the steps would do."""
+    old, new = present.table.columns, expected.table.columns
+    pairs = ((old[id], new[id]) for id in old.keys() & new.keys())
+    in_session = any(one and other and _depends_on_session(one, other) for one, other in pairs)
+    return not in_session and moves_as(entry, present, expected)
+
+
+def _depends_on_session(before: Definition, after: Definition) -> bool:
+    """Whether the session decides what stored values become (core.ddl.sessioneffects)."""
+    old, new = before.type, after.type
+    is_cut = isinstance(old, TimeType) and isinstance(new, TimeType) and new.fraction < old.fraction
+    is_padded = isinstance(old, TextType) and old.resolved[0] is TypeForm.FIXED and old != new
+    return is_cut or is_padded or _moves_zone(ChangeColumn(0, "", before, after))
+
+
+def single_parts(table: TableId, part: AlterPart) -> tuple[AlterPart, ...]:
+    """Return the statements of one change each that have the effect of a statement, in an order in which each can run.
+
+    They are for a server that checks every change against the table as it was before the statement (core.ddl.steps). A
+    column that becomes generated is dropped and added. Columns or indexes that swap their names get one of unshard in
+    between. Generated columns come after all others, whose names they may contain.
+    """
+    renames = [step for step in part.steps if isinstance(step, RenameColumn | RenameKey)]
+    others = [piece for step in part.steps if step not in renames for piece in _in_two(step)]
+    steps = sorted([*others, *_in_turn(renames)], key=_turn)
+    head = f"ALTER TABLE {qualified(table.schema, table.name)} "
+    texts = (named_after(head + "".join(_clauses_of(step, part.names)), table.name) for step in steps)
+    return tuple(AlterPart(text, (step,), part.names) for text, step in zip(texts, steps, strict=True))
+
+
+def _in_two(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, ChangeColumn) and step.after.is_generated and not step.before.is_generated:
+        return DropColumn(step.id, step.name), AddColumn(step.id, step.name, step.after)
+    return (step,)
+
+
+def _in_turn(renames: Sequence[RenameColumn | RenameKey]) -> list[RenameColumn | RenameKey]:
+    """Return the renames in an order in which each new name is free; the first of a cycle is renamed twice."""
+    left, found = list(renames), list[RenameColumn | RenameKey]()
+    while left:
+        free = next((step for step in left if not any(_takes(step, other) for other in left if other != step)), None)
+        if free is None:
+            first = left[0]
+            between = f"{BETWEEN}{first.id if isinstance(first, RenameColumn) else len(found)}"
+            found.append(replace(first, new_name=between))
+            left[0] = replace(first, name=between)
+        else:
+            found.append(free)
+            left.remove(free)
+    return found
+
+
+def _takes(step: RenameColumn | RenameKey, other: RenameColumn | RenameKey) -> bool:
+    return isinstance(other, type(step)) and step.new_name.lower() == other.name.lower()
+
+
+def _turn(step: Step) -> tuple[int, bool]:
+    match step:
+        case AddColumn(definition=definition) | ChangeColumn(after=definition):
+            return ORDER.index(AddColumn if definition.is_generated else type(step)), definition.is_generated
+    return ORDER.index(type(step)), False
+
+
+def column_text(definition: Definition, names: Mapping[int, str]) -> str:
+    """Return a column as a statement defines it, after its name."""
+    kind, kept = _split(definition.text)
+    parts = [_type(definition, kind)]
+    if isinstance(definition.type, TextType | LabelType) and collation_of(definition.type):
+        parts.append(f"CHARACTER SET {definition.type.charset} COLLATE {collation_of(definition.type)}")
+    extra = str(definition.extra)
+    if definition.is_generated:
+        (expression,) = definition.generated
+        stored = "STORED" if "stored" in extra or re.search(r"\b(STORED|PERSISTENT)\b", definition.text) else "VIRTUAL"
+        parts.append(f"GENERATED ALWAYS AS {shown_expression(expression, names)} {stored}")
+    else:
+        parts.append("NULL" if definition.nullable else "NOT NULL")
+        default = _with_fraction(definition, str(definition.default))
+        bare = default if BARE_DEFAULT.fullmatch(default) else f"({default})"
+        parts += [f"DEFAULT {bare}"] if default else []
+        parts += ["AUTO_INCREMENT"] if "auto_increment" in extra else []
+        parts += [found[0] for found in ON_UPDATE.finditer(_with_fraction(definition, extra))]
+    parts += ["INVISIBLE"] if "invisible" in extra else []
+    parts += [kept] if kept else []
+    parts += [f"CHECK {shown_expression(definition.check, names)}"] if definition.check else []
+    return " ".join(parts)
+
+
+def _clauses_of(step: Step, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the clauses of a step. A column that becomes generated is dropped and added: no server can change it."""
+    match step:
+        case AddColumn(_, name, definition):
+            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}"
+        case DropColumn(_, name):
+            yield f"DROP COLUMN {identifier(name)}"
+        case ChangeColumn(_, name, before, after):
+            text = column_text(after, names)
+            if after.is_generated and not before.is_generated:
+                yield f"DROP COLUMN {identifier(name)}"
+                yield f"ADD COLUMN {identifier(name)} {text}"
+            else:
+                yield f"MODIFY COLUMN {identifier(name)} {text}"
+        case RenameColumn(_, name, new_name):
+            yield f"RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
+        case _:
+            yield _key_or_option(step, names)
+
+
+def _key_or_option(step: Step, names: Mapping[int, str]) -> str:
+    match step:
+        case AddKey(key, name):
+            return f"ADD {_key(key, name, names)}"
+        case DropKey(_, name):
+            return f"DROP KEY {identifier(name)}"
+        case RenameKey(_, name, new_name):
+            return f"RENAME KEY {identifier(name)} TO {identifier(new_name)}"
+        case AddCheck(expression, name):
+            head = f"CONSTRAINT {identifier(name)} " if name and not name.startswith(OWN) else ""
+            return f"ADD {head}CHECK {shown_expression(expression, names)}"
+        case DropCheck(_, name):
+            return f"DROP CONSTRAINT {identifier(name)}"
+        case SetCollation(collation):
+            return f"DEFAULT COLLATE {collation}"
+    raise ValueError(f"no clause for {step}")
+
+
+def _key(key: Key, name: str, names: Mapping[int, str]) -> str:
+    parts = ", ".join(
+        f"{shown_expression(part.expression, names)}{part.options.replace(')', ') ')}".strip() for part in key.parts
+    )
+    return f"{key.kind} KEY {identifier(name)} ({parts}) {key.options}".strip()
+
+
+def _type(definition: Definition, shown: str) -> str:
+    """Return the type; that of an integer as a server shows it, with its display width, if it is the same."""
+    if isinstance(definition.type, IntegerType) and shown:
+        word = re.match(r"\w+", shown)
+        column = Column("", word[0].lower() if word else "", shown.lower(), True, None, None, None, "")
+        return shown if type_of(column) == definition.type else str(definition.type)
+    return str(definition.type)
+
+
+def _with_fraction(definition: Definition, text: str) -> str:
+    """Return the text with as many digits of the current time as the column has."""
+    digits = definition.type.fraction if isinstance(definition.type, TimeType) else 0
+    return MOMENT.sub(f"current_timestamp({digits})", text) if digits else text
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the type, and the parts of a column's text that a definition does not have."""
+    text, tokens = tokenize(text, 0, MARIADB)
+    start = next((at for at, token in enumerate(tokens) if token.word in ENDS_TYPE and at), len(tokens))
+    kind = text[tokens[0].start : tokens[start - 1].end] if tokens else ""
+    kept, position = list[str](), start
+    while position < len(tokens):
+        end = _end_of_known(tokens, position)
+        if end == position:
+            end += 1
+            kept.append(tokens[position].raw)
+        position = end
+    return kind, " ".join(kept)
+
+
+def _end_of_known(tokens: Sequence[Token], position: int) -> int:
+    """Return where a clause ends that is part of the definition; the same position for any other clause."""
+    word, follower = tokens[position].word, tokens[position + 1].word if position + 1 < len(tokens) else ""
+    if word in ONE_WORD:
+        return position + 1
+    if word in WORDS and follower in WORDS[word]:
+        return position + WORDS[word][follower]
+    if word in ("AS", "CHECK"):
+        return closing(tokens, position + 1) + 1
+    if word == "DEFAULT":
+        return _after_value(tokens, position + 1)
+    if (word, follower) == ("ON", "UPDATE"):
+        return _after_value(tokens, position + 2)
+    return position + 2 if word in ("CHARSET", "COLLATE") else position
+
+
+def _after_value(tokens: Sequence[Token], position: int) -> int:
+    """Return the position after a literal, a function with its arguments, or parentheses."""
+    if tokens[position].word in ("-", "+") or tokens[position].word.startswith("_"):
+        position += 1
+    if tokens[position].word != "(":
+        position += 1
+    if position < len(tokens) and tokens[position].word == "(":
+        return closing(tokens, position) + 1
+    return position

@@ -127,7 +127,6 @@ class Member:
 
     @cached_property
     def names(self) -> Mapping[int, str]:
-        """The name of each id, in lower case."""
         return {id: name for name, id in self.ids.items()}
 
     @cached_property
@@ -151,12 +150,10 @@ class Group:
         return {id: column.fill for id, column in self.columns.items()}
 
     def holders(self, id: int) -> tuple[Shard, ...]:
-        """Return the shards that have the column."""
         return tuple(shard for shard, member in sorted(self.members.items()) if id in member.ids.values())
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """The ids that a shard has."""
         return tuple(sorted({id for member in self.members.values() for id in member.ids.values()}))
 
     @cached_property
@@ -265,11 +262,6 @@ def fitted_again(group: Group, shard: Shard) -> Group:
 def kept_columns(group: Group) -> tuple[int, ...]:
     """Return the columns that no shard has any more and that the target keeps, because filters ignore their DROP."""
     return tuple(id for id, column in group.columns.items() if column.is_kept and id not in group.held)
-
-
-def renamed_in(group: Group, shard: Shard, to: Shard) -> Group:
-    """Return the group after RENAME TABLE of a shard."""
-    return replace(group, members={to if each == shard else each: m for each, m in group.members.items()})
 
 
 def moved(
@@ -485,7 +477,6 @@ def _reached(group: Group, id: int) -> tuple[str, ...]:
 
 
 def _with_name(group: Group, shard: Shard, id: int, name: str) -> tuple[tuple[str, ...], NameConflict | None]:
-    """Return the history after a shard has given the column this name."""
     history, present = _reached(group, id), group.members[shard].names[id]
     if name in history:
         return history, None
@@ -506,7 +497,6 @@ def _added_names(ran: Sequence[ExecutedDdl]) -> frozenset[str]:
 
 
 def _lasting(member: Member) -> tuple[Reload, ...]:
-    """Return the reloads of columns that the shard still has."""
     return tuple(reload for reload in member.reloads if reload.column in member.ids.values())
 
 
@@ -607,7 +597,6 @@ def held_fill(fill: str, columns: Sequence[Column]) -> str:
 
 
 def _is_fill_held(fill: str, column: Column) -> bool:
-    """Whether a column can hold the value of a literal unchanged."""
     try:
         value = filled_value(column, fill)
     except UnicodeError:

@@ -31,7 +31,6 @@ class JoinStatement:
     """The ids of the target's columns after it, by name."""
 
     def is_before(self, present: TableSchema) -> bool:
-        """Whether a table has the structure before it."""
         return self._is_as(self.before, present)
 
     def is_after(self, present: TableSchema) -> bool:
@@ -64,7 +63,6 @@ class Accepted:
     seq: int
     """Number of its last accepted DDL in its queue; 0: none since it has joined."""
     location: Location | None = None
-    """The end of that DDL."""
     shard_uid: str = ""
 
 
@@ -100,7 +98,6 @@ class Completion:
     steps: tuple[ShardStep, ...] = ()
     """New states of shards, in order; several of one shard if its DDLs are accepted together."""
     resolved: tuple[tuple[Shard, int], ...] = ()
-    """The queue entries that are resolved."""
 
 
 def steps_of(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, ...]:

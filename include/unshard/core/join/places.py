@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unshard.core.join.difference import Target, target_of
-from unshard.core.join.group import Group
 from unshard.core.join.tables import NULL
 from unshard.core.model import Shard, TableSchema, text_of
 
@@ -46,7 +45,6 @@ class RowIds:
     structure: str
     """Digest of the structure after it."""
     ids: Mapping[str, int]
-    """By the name in lower case."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,6 @@ class JoinedRows:
             raise KeyError(*unknown)
         ids = {name: rows.ids[name] for name in names if name in rows.ids}
         return places_of(ids, self.fills, target_of(target, self.names))
-
-
-def places(group: Group, target: Target, shard: Shard) -> tuple[Place, ...]:
-    """Return the places of a shard's values in the order of ids; raises KeyError for columns that the target lacks."""
-    return places_of(group.members[shard].ids, group.fills, target)
 
 
 def places_of(ids: Mapping[str, int], fills: Mapping[int, str], target: Target) -> tuple[Place, ...]:

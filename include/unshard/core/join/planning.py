@@ -28,10 +28,11 @@ Contracting steps wait for rows from before the DDL of any shard (`hindering`). 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import takewhile
 
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.lock import DdlLock, named
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.sessioneffects import fixed
 from unshard.core.join.changekind import ChangeKind
@@ -61,6 +62,8 @@ from unshard.core.join.difference import (
     Target,
     apply,
     is_equal,
+    leads_to,
+    moves_as,
     target_of,
 )
 from unshard.core.join.group import (
@@ -80,23 +83,101 @@ from unshard.core.join.group import (
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
-from unshard.core.join.joinstages import (
-    Following,
-    JoinStage,
-    JoinStep,
-    TargetChange,
-    change_target,
-    follow_shards,
-    open_barrier,
-    reload_columns,
-    wait_for_rows,
-)
-from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
-from unshard.core.model import Location, Shard, TableSchema
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.shown import one_line
+from unshard.core.stages import Stage
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
+
+
+class JoinStep(StrEnum):
+    """The steps of a target in optimistic mode."""
+
+    FOLLOW_SHARDS = "follow-shards"
+    """Store the group after shards have left it, or after a lock has resolved their DDL."""
+    EXPAND = "expand"
+    """Give the target what its shards need, and accept their DDL."""
+    CONTRACT = "contract"
+    """Take from the target what no shard needs any more."""
+    OPEN_BARRIER = "open-barrier"
+    """Open a lock for a DDL that all shards have to run, as in pessimistic mode."""
+    WAIT_FOR_ROWS = "wait-for-rows"
+    """Wait for windows that apply rows from before the DDL of their shard."""
+    RELOAD_COLUMNS = "reload-columns"
+    """Read columns of a shard again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The group after its shards, and what becomes of the names of its columns."""
+
+    group: Group
+    shard_steps: tuple[ShardStep, ...] = ()
+    adopts: bool = False
+    """Whether a lock may have changed the target, so that its columns are matched again."""
+    resolved: tuple[tuple[Shard, int], ...] = ()
+    released: frozenset[int] = frozenset()
+    """Columns that become the target's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChange:
+    """An expansion or a contraction of the target."""
+
+    kind: ChangeKind
+    intended: Group
+    """The group whose ids the statements use."""
+    group: Group
+    steps: tuple[Step, ...]
+    cause: str
+    first: tuple[Step, ...] = ()
+    shard_steps: tuple[ShardStep, ...] = ()
+    resolved: tuple[tuple[Shard, int], ...] = ()
+    entry: QueueEntry | None = None
+    """The DDL whose own text is executed if it leads to the same structure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsOfShard:
+    """Columns of a shard that are read again."""
+
+    shard: Shard
+    columns: tuple[str, ...]
+
+
+JoinStage = Stage[JoinStep, Following | TargetChange | QueueEntry | ColumnsOfShard | None]
+
+
+def follow_shards(target: TableId, values: Following, reason: str, gone: Sequence[Shard] = ()) -> JoinStage:
+    """Return the stage that stores the group; `gone` are the shards that have left it."""
+    shards = (*(step.shard for step in values.shard_steps), *gone)
+    after = f" after {named(shards)}" if shards else ""
+    what = f"leave columns to {target}" if values.released else f"store the group of {target}{after}"
+    return Stage(JoinStep.FOLLOW_SHARDS, f"{what}: {reason}", values)
+
+
+def change_target(target: TableId, values: TargetChange) -> JoinStage:
+    """Return the stage that expands or contracts the target."""
+    steps = "; ".join(map(str, (*values.first, *values.steps)))
+    if values.kind is ChangeKind.CONTRACT:
+        return Stage(JoinStep.CONTRACT, f"contract {target}, because no shard needs it any more: {steps}", values)
+    what = f"expand {target}: {steps}" if steps else f"change nothing in {target}"
+    shards = tuple(sorted({shard for shard, _ in values.resolved}))
+    text = f"{what}, then accept `{one_line(values.cause)}`{f' of {named(shards)}' if shards else ''}"
+    return Stage(JoinStep.EXPAND, text, values)
+
+
+def wait_for_rows(target: TableId, shards: Sequence[Shard], steps: Sequence[Step]) -> JoinStage:
+    """Return the stage that waits for older rows of shards before the target contracts."""
+    then = "; ".join(map(str, steps))
+    text = f"wait for the windows that apply older rows of {named(shards)}, then contract {target}: {then}"
+    return Stage(JoinStep.WAIT_FOR_ROWS, text, None)
+
+
+# --- what is due
+
 
 MISMATCHED = f"[{MismatchedNewShard.code}]"
 STRICT_MODE = "its own statement does not lead to the join (strict-optimistic-shard-mode)"
@@ -109,11 +190,9 @@ class JoinScene:
 
     joined: JoinedTarget
     present: TableSchema
-    """The structure of the target."""
     shards: tuple[ShardState, ...]
     """Without those that an operator has dropped."""
     schemas: Callable[[str], TableSchema]
-    """Returns the structure of a digest."""
     resolved: Mapping[Shard, Sequence[QueueEntry]] = field(default_factory=dict)
     """DDLs that locks have resolved since the shards' last accepted DDLs, oldest first."""
     mapped: frozenset[str] = frozenset()
@@ -128,7 +207,6 @@ class JoinScene:
     """Contractions that the target has rejected since it was last expanded, for example because rows of a dropped shard
     have values that the narrower type cannot hold."""
     is_delayed: bool = False
-    """Whether `contract-delay` is not over."""
     lacks: frozenset[str] = frozenset()
     """The features of tables that the target's server leaves out (core.join.tables.FEATURES)."""
     rejected: Mapping[Shard | None, str] = field(default_factory=dict)
@@ -140,7 +218,6 @@ class JoinScene:
 
     @property
     def is_executing(self) -> bool:
-        """Whether the lock may be changing the target."""
         return self.lock is not None and self.lock.started_at is not None
 
     @property
@@ -169,13 +246,11 @@ class JoinPlan:
     stages: tuple[JoinStage, ...]
     """The first one is due now, unless it only waits."""
     waiting: Mapping[Shard, Decided]
-    """The DDLs that are not accepted."""
     is_settled: bool = False
     """Whether the shards and the target are equal, and no DDL waits."""
 
     @property
     def is_due(self) -> bool:
-        """Whether something can be done now."""
         return bool(self.stages) and not _waits(self.stages[0])
 
 
@@ -265,7 +340,6 @@ def change_of(entry: QueueEntry, scene: JoinScene) -> Change:
 
 
 def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
-    """Yield what follows from shards that have come, gone, or been changed by locks."""
     over = {state.shard: state for state in scene.shards if state.has_left and not state.held}
     gone = {
         shard
@@ -356,7 +430,6 @@ def _after_resolved(
 
 
 def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
-    """Return the group after a DDL that a lock has resolved."""
     change, shard = change_of(entry, scene), entry.shard
     try:
         if unread_names(group, shard, change.statements, change.after):
@@ -455,8 +528,9 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
     yield from _back(scene, states)
     for state in heads if scene.lock is None else ():
         if (waits := waiting.get(state.shard)) is not None:
-            reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
-            yield open_barrier(state.queue[0], reason)
+            entry, reason = state.queue[0], "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
+            text = f"open a lock for `{one_line(entry.routed)}` of {entry.shard}, which needs all shards: "
+            yield Stage(JoinStep.OPEN_BARRIER, text + one_line(reason), entry)
             return
 
 
@@ -581,7 +655,6 @@ def _waits(stage: JoinStage) -> bool:
 
 
 def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
-    """Return the distinct structures of the shards."""
     found = list[Table]()
     for member in group.members.values():
         table = limited(member.table, lacks)
@@ -598,8 +671,9 @@ def _reloads(scene: JoinScene) -> Iterator[JoinStage]:
         names = member.names
         columns = tuple(sorted({names[reload.column] for reload in member.reloads if reload.column in names}))
         if columns:
-            reasons = tuple(sorted({reload.reason.value for reload in member.reloads}))
-            yield reload_columns(shard, columns, "; ".join(reasons))
+            reasons = "; ".join(sorted({reload.reason.value for reload in member.reloads}))
+            text = f"read {', '.join(columns)} of {shard} again: {reasons}"
+            yield Stage(JoinStep.RELOAD_COLUMNS, text, ColumnsOfShard(shard, columns))
 
 
 def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) -> Mapping[int, str]:

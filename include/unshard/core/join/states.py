@@ -233,7 +233,6 @@ def _of_checks(tables: Mapping[Shard, Table], target: Target, steps: Difference)
 
 
 def _reloads(group: Group, columns: Collection[int]) -> tuple[Shard, ...]:
-    """Return the shards of which values of these columns must be read again."""
     members = sorted(group.members.items())
     return tuple(shard for shard, member in members if any(each.column in columns for each in member.reloads))
 

@@ -128,9 +128,7 @@ class Table:
     columns: Mapping[int, Definition | None]
     primary: Key | None = None
     keys: Mapping[Key, Agreed] = field(default_factory=dict)
-    """The names of the other indexes."""
     checks: Mapping[Expression, Agreed] = field(default_factory=dict)
-    """The names of the CHECK constraints."""
     collation: Agreed = ""
     is_keyed: bool = True
     """Whether all sides have the same primary key."""
@@ -342,7 +340,6 @@ def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection
 
 
 def _key(index: IndexText, ids: Mapping[str, int], known: Collection[str], rules: Mapping[str, str]) -> Key | None:
-    """Read an index; None if it names a column that has no id."""
     parts = []
     for part in index.parts:
         end = closing(part, 0) + 1

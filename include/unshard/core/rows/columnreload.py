@@ -7,14 +7,14 @@ structure, the number of its DDLs, and the structure of the target. Otherwise it
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from unshard.core.ddl.lock import DdlLock, Outcome
 from unshard.core.ddl.queue import OperatorDecision, ShardState
-from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.model import Shard, TableId, TableSchema, lowered
 from unshard.core.shown import shell
 
 FILLED = (
@@ -75,7 +75,7 @@ def continues(found: Reload | None, basis: str) -> bool:
 
 def unfit_column(name: str, present: TableSchema, target: TableSchema, target_name: str | None) -> str:
     """Return why a column of a shard cannot be reloaded; empty if it can. `target_name` is its name in the target."""
-    column = next((each for each in present.columns if each.name.lower() == name.lower()), None)
+    column = present.by_name.get(name.lower())
     if column is None:
         return f"the shard has only {', '.join(present.names)}"
     if column.is_generated:
@@ -84,26 +84,17 @@ def unfit_column(name: str, present: TableSchema, target: TableSchema, target_na
         return "the target has no such column that the shard fills"
     if target.column(target_name).is_generated:
         return "it is generated in the target"
-    if target_name.lower() in (each.lower() for each in target.key):
+    if target_name.lower() in lowered(target.key):
         return f"rows of the target are found by it: its key is ({', '.join(target.key)})"
-    index = next(_unique_with(target, target_name), None)
-    return "" if index is None else f"it is in the unique key {index} of the target"
-
-
-def _unique_with(schema: TableSchema, name: str) -> Iterator[str]:
-    for index in schema.indexes:
-        if index.unique and name.lower() in index.names:
-            yield index.name
+    unique = (index for index in target.indexes if index.unique and target_name.lower() in index.names)
+    return next((f"it is in the unique key {index.name} of the target" for index in unique), "")
 
 
 def kept_columns(target: TableSchema, written: Collection[str]) -> tuple[str, ...]:
     """Return the columns of the target that the server would change in an UPDATE that does not name them."""
-    names = {name.lower() for name in written}
-    return tuple(
-        column.name
-        for column in target.written
-        if "on update" in column.extra.lower() and column.name.lower() not in names
-    )
+    names = lowered(written)
+    changed = (column.name for column in target.written if "on update" in column.extra.lower())
+    return tuple(name for name in changed if name.lower() not in names)
 
 
 def next_rows(rows: int, size: int, most: int) -> int:

@@ -15,11 +15,10 @@ All deletes of a target are executed before all writes. So keys that are equal o
 unique values that move between rows cause no conflict. Tables without a key are multisets: a run is the sum of its
 additions and removals per row.
 
-The steps in which changes of rows are written one after the other, in the order of the binlog.
-
-Tables that foreign keys connect are written this way: the source has satisfied its foreign keys after each of its
-statements, so the same order satisfies them in the target. Compaction would lose what foreign keys depend on: a parent
-that is deleted and inserted again, a key that changes (ON UPDATE), and the moment at which a child leaves its parent.
+Tables that foreign keys connect are written without compaction, in the order of the binlog: the source has satisfied
+its foreign keys after each of its statements, so the same order satisfies them in the target. Compaction would lose
+a parent that is deleted and inserted again, a key that changes (ON UPDATE), and the moment at which a child leaves its
+parent.
 
 | rows in the order of the binlog              | step                                                   |
 |----------------------------------------------|--------------------------------------------------------|

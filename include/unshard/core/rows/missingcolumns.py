@@ -5,22 +5,10 @@ from dataclasses import replace
 
 from unshard.core.model import Column
 from unshard.core.sql import charsets
-from unshard.core.sql.literals import BINARIES, INTEGERS, TEXTS
-from unshard.core.structures.labels import read_labels
+from unshard.core.sql.literals import BINARIES, GEOMETRIES, INTEGERS, TEXTS
+from unshard.core.structures.columntypes import read_labels
 
-SHAPED = frozenset(
-    {
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "vector",
-    }
-)
+SHAPED = GEOMETRIES | {"vector"}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 ESCAPED = re.compile(r"\\(.)|''", re.DOTALL)
 CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
@@ -51,7 +39,7 @@ def implicit_value(column: Column) -> bytes | None:
     if kind == "enum":
         return _encoded(column, read_labels(column.column_type)[0])
     if kind == "binary":
-        return bytes(_number(r"\((\d+)\)", column) or 1)
+        return bytes((*column.numbers, 1)[0])
     return b"" if kind in TEXTS or kind in BINARIES - SHAPED else None
 
 
@@ -72,11 +60,6 @@ def filled_value(column: Column, literal: str) -> bytes | None:
     return charsets.encode(text, column.encoding or "utf8mb4")
 
 
-def _number(pattern: str, column: Column) -> int:
-    found = re.search(pattern, column.column_type)
-    return int(found[1]) if found else 0
-
-
 def constant_default(column: Column) -> bytes | None:
     """Return the value of a default that is a plain number or text, the implicit value without one, else None."""
     text = column.default
@@ -91,9 +74,9 @@ def constant_default(column: Column) -> bytes | None:
 
 def _with_fraction(column: Column, zero: bytes) -> bytes:
     if column.data_type == "decimal":
-        digits = _number(r",(\d+)\)", column)
+        digits = (*column.numbers, 0, 0)[1]
     else:
-        digits = _number(r"\((\d)\)", column) if column.data_type in ("datetime", "timestamp", "time") else 0
+        digits = (*column.numbers, 0)[0] if column.data_type in ("datetime", "timestamp", "time") else 0
     return zero + b"." + b"0" * digits if digits else zero
 
 

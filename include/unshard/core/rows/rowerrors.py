@@ -1,9 +1,8 @@
 """Row errors: rows that a target cannot store and that the task's policy diverts, so that other rows are applied.
 
-A collision: two shards have rows with the same key, and the target can have only one of them.
-
-A collision is identified by its key, never by other values of its rows: by the target table, the condition that finds
-the key there, and the shard whose row came when the target already had the key.
+In a collision, two shards have rows with the same key, and the target can have only one of them. It is identified by
+the target table, the condition that finds the key there, and the shard whose row came when the target already had the
+key, never by other values of its rows.
 """
 
 import hashlib
@@ -52,7 +51,6 @@ class RowError:
 
     @property
     def values(self) -> Mapping[str, str | None]:
-        """The row's values by column."""
         found: dict[str, str | None] = json.loads(self.row)
         return found
 
@@ -114,11 +112,9 @@ class RecordedCollision:
     """Number of the window; 0 for the load."""
     state: CollisionState
     times: int
-    """How often it was found."""
     first_at: datetime
     last_at: datetime
 
     @property
     def is_open(self) -> bool:
-        """Whether the load or a window waits for it."""
         return self.state is CollisionState.OPEN

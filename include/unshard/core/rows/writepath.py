@@ -51,7 +51,6 @@ class Writing:
     processors: int = 1
     """The processors of the target, as far as it tells."""
     bulk: bool = False
-    """Whether the target has accepted COM_STMT_BULK_EXECUTE."""
 
     @property
     def path(self) -> WritePath:

@@ -8,12 +8,10 @@ with text.
 Unlike DM, unshard supports every integer type and ids of all bits that are free, and it rejects shards with equal bits
 (`overlaps`) and columns that are not in a key. A name that does not end in a number of the allowed range is an error.
 
-Converts bounds of mapped keys to bounds of the shard's own columns, so that the server can use the shard's indexes.
-
-`partition id` adds one number to all ids of a shard: comparing a mapped key with a bound is the same as comparing the
-id with the bound minus that number. `add prefix` keeps the order of texts that are compared character by character.
-In the other cases (numbers in a text, suffixes, collations with weights), the mapped value itself is compared, row by
-row. NULL matches no bound. An id with more bits than are free is found by its mapped value.
+Bounds of mapped keys become bounds of the shard's own columns, so that the server can use the shard's indexes.
+`partition id` adds one number to all ids of a shard, and `add prefix` keeps the order of texts that are compared
+character by character. In the other cases (numbers in a text, suffixes, collations with weights), the mapped value
+itself is compared, row by row. NULL matches no bound. An id with more bits than are free is found by its mapped value.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +94,6 @@ class Partition:
     separator: str = ""
 
     def change(self, rule: str, shard: str, table: TableId) -> PartitionId:
-        """Return the bits of one shard; raises MappingNameUnfit."""
         fields = [(INSTANCE_BITS, self.instance)]
         for bits, prefix, name in ((SCHEMA_BITS, self.schema, table.schema), (TABLE_BITS, self.table, table.name)):
             fields.append((bits, None if prefix is None else self._number(rule, shard, name, prefix, bits)))
@@ -132,7 +129,6 @@ class MappingRule:
     is_shared: bool = False
 
     def mapped(self, shard: str, table: TableId) -> tuple[Mapped, ...]:
-        """Return the mappings of a shard that the rule matches."""
         change = self.how.change(self.name, shard, table) if isinstance(self.how, Partition) else self.how
         free = {name.lower() for name in self.references}
         own = Mapped(self.name, self.source, self.column, change, self.source.lower() not in free, self.is_shared)
@@ -162,16 +158,15 @@ def fitted(
     `wanted` are the target's columns by the shard's name for them. Raises every error that is detectable before any row
     is read: MappedColumnMissing, MappedNotKey, MappedColumnUnfit.
     """
-    own = {column.name.lower(): column for column in structure.columns}
     found = {}
     for each in mapped:
         name = each.column.lower()
         for needed in (each.source, each.column):
-            if needed.lower() not in own:
+            if needed.lower() not in structure.by_name:
                 raise MappedColumnMissing(shard, needed, each.rule)
         if each.needs_key and not _is_in_key(structure, each.source):
             raise MappedNotKey(shard, each.source, each.rule)
-        _reject_unfit(shard, own[each.source.lower()], each)
+        _reject_unfit(shard, structure.column(each.source), each)
         if name in wanted:
             _reject_unfit_target(target, wanted[name], each)
         found[name] = each
@@ -213,23 +208,18 @@ def _kinds(change: Change) -> str:
     return "an integer, a whole DECIMAL or a number in a CHAR" if isinstance(change, PartitionId) else "a text"
 
 
-def _numbers(column: Column) -> list[int]:
-    inside = column.column_type.partition("(")[2].partition(")")[0]
-    return [int(part) for part in inside.split(",") if part.strip().isdigit()]
-
-
 def _scale(column: Column) -> int:
-    return (*_numbers(column), 0, 0)[1]
+    return (*column.numbers, 0, 0)[1]
 
 
 def length(column: Column) -> int:
     """Return the number of characters or digits that the column can hold; 256 for a text without a length."""
-    return (*_numbers(column), 1 << 8)[0]
+    return (*column.numbers, 1 << 8)[0]
 
 
 def touched_mapping(mapped: Iterable[Mapped], before: TableSchema, after: TableSchema) -> str:
     """Return the effect of a DDL on the columns of a mapping; empty if it has none, so that the mapping stays valid."""
-    old, new = ({column.name.lower(): column for column in schema.columns} for schema in (before, after))
+    old, new = before.by_name, after.by_name
     for each in mapped:
         for name in dict.fromkeys((each.source.lower(), each.column.lower())):
             if name in old and name not in new:
@@ -252,7 +242,8 @@ class Overlap:
 
 def overlaps(shards: Mapping[str, tuple[TableSchema, Sequence[Mapped]]]) -> dict[str, Overlap]:
     """Return, by column, the first two shards of a target, mapped or not, that may have an equal mapped id."""
-    columns = {each.column.lower() for _, mapped in shards.values() for each in mapped if _makes_bits(each)}
+    bits = (each for _, mapped in shards.values() for each in mapped if isinstance(each.change, PartitionId))
+    columns = {each.column.lower() for each in bits if not each.is_shared}
     found = {}
     for column in sorted(columns):
         spans = (s for name, (schema, mapped) in shards.items() for s in _spans(name, schema, mapped, column))
@@ -265,19 +256,15 @@ def overlaps(shards: Mapping[str, tuple[TableSchema, Sequence[Mapped]]]) -> dict
     return found
 
 
-def _makes_bits(mapped: Mapped) -> bool:
-    return isinstance(mapped.change, PartitionId) and not mapped.is_shared
-
-
 def _spans(name: str, schema: TableSchema, mapped: Sequence[Mapped], column: str) -> Iterable[tuple[int, int, str]]:
     of_column = [each for each in mapped if each.column.lower() == column]
     for each in of_column:
         if isinstance(each.change, PartitionId) and not each.is_shared:
             yield each.change.high, each.change.end, name
     if not of_column:
-        size = next((BITS[c.data_type] for c in schema.columns if c.name.lower() == column and c.data_type in BITS), 0)
-        if size:
-            yield 0, 1 << size, name
+        own = schema.by_name.get(column)
+        if own is not None and own.data_type in BITS:
+            yield 0, 1 << BITS[own.data_type], name
 
 
 def expression(mapped: Mapped, given: Column, wanted: Column) -> str:

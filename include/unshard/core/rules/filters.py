@@ -1,24 +1,18 @@
-"""The condition of a dump (`where`), used as a filter when a target is compared with its shards.
+"""The three filters of a task: events of the binlog, expressions for rows, and the condition of the dump.
 
-After the dump, every change of a row is applied, whether or not the condition is true for it. So a row of a shard for
-which the condition is true is in the target: it was dumped, or it has changed since. And every row of the target is a
-row of its shard. So the rows for which the condition is true must be equal on both sides. This holds only if the
-condition has the same value for a row of the shard and for the same row of the target.
+**Event filters** (DM's `filters`): every rule that matches the table is evaluated in order. `events` compares the names
+of the change, `sql-pattern` its text; a rule with both applies them one after the other. `Ignore` drops matching
+changes, `Do` drops all others, and `Error` stops the source at a DDL or suspends the target at a row. A rule without
+`events` does not apply to rows (DM's `Do` would drop all of them). In DM, a change has one name, and `alter table` is
+the name of a change without another name. Here a change has all names that apply (core.ddl.events), and `alter table`
+matches every specification. Names that are not DM's are rejected.
 
-Binlog event filters: which changes of a shard are ignored, as DM's `filters` define.
+**Expression filters** (DM's `expression-filter`) leave out rows for which an SQL expression is true. A server evaluates
+it. Here it is only checked that the text is one expression that cannot leave the parentheses around it.
 
-Every rule that matches the table is evaluated in order. `events` compares the names of the change, `sql-pattern` its
-text; a rule with both applies them one after the other. `Ignore` drops matching changes, `Do` drops all others, and
-`Error` stops the source at a DDL or suspends the target at a row. A rule without `events` does not apply to rows (DM's
-`Do` would drop all of them).
-
-In DM, a change has one name, and `alter table` is the name of a change without another name. Here a change has all
-names that apply (core.ddl.events), and `alter table` matches every specification. Names that are not DM's are rejected.
-
-Expression filters: rows for which an SQL expression is true are omitted, as DM's `expression-filter` defines.
-
-A server evaluates the expression. This module does not parse it: it only checks that the text is one expression that
-cannot leave the parentheses around it.
+**The condition of a dump** (`where`) is used again when a target is compared with its shards. After the dump, every
+change of a row is applied, whether or not the condition is true for it. So the rows for which it is true must be equal
+on both sides, if it has the same value for a row of the shard and for the same row of the target.
 """
 
 import re
@@ -28,58 +22,21 @@ from enum import StrEnum
 
 from unshard.core.model import TableId
 from unshard.core.rules.pattern import Pattern
+from unshard.core.sql.words import phrases_of
 
 DML = ("insert", "update", "delete")
 GROUPS = ("all", "all dml", "all ddl", "none", "none dml", "none ddl", "incompatible ddl changes")
-DDL = (
-    "create database",
-    "drop database",
-    "alter database",
-    "create table",
-    "drop table",
-    "truncate table",
-    "rename table",
-    "alter table",
-    "create index",
-    "drop index",
-    "create view",
-    "drop view",
-    "add table partition",
-    "drop table partition",
-    "truncate table partition",
-    "value range decrease",
-    "precision decrease",
-    "modify column",
-    "rename column",
-    "rename index",
-    "drop column",
-    "drop primary key",
-    "drop unique key",
-    "modify default value",
-    "modify constraint",
-    "modify columns order",
-    "modify charset",
-    "modify collation",
-    "remove auto increment",
-    "modify storage engine",
-    "reorganize table partition",
-    "rebuild table partition",
-    "coalesce table partition",
-    "exchange table partition",
-    "add foreign key",
-    "drop foreign key",
-    "modify schema charset and collate",
-    "modify table charset and collate",
-    "modify table comment",
-    "alter table partitioning",
-    "remove table partitioning",
-    "add column",
-    "set default value",
-    "rebase auto id",
-    "add primary key",
-    "alter index visibility",
-    "multi schema change",
-)
+DDL = phrases_of("""
+    create database, drop database, alter database, create table, drop table, truncate table, rename table,
+    alter table, create index, drop index, create view, drop view, add table partition, drop table partition,
+    truncate table partition, value range decrease, precision decrease, modify column, rename column, rename index,
+    drop column, drop primary key, drop unique key, modify default value, modify constraint, modify columns order,
+    modify charset, modify collation, remove auto increment, modify storage engine, reorganize table partition,
+    rebuild table partition, coalesce table partition, exchange table partition, add foreign key, drop foreign key,
+    modify schema charset and collate, modify table charset and collate, modify table comment,
+    alter table partitioning, remove table partitioning, add column, set default value, rebase auto id,
+    add primary key, alter index visibility, multi schema change
+""")
 OTHER_NAMES = {
     "create schema": "create database",
     "drop schema": "drop database",
@@ -90,18 +47,10 @@ OTHER_NAMES = {
 UNMATCHED = ("recover table", "split table partition", "alter ttl info", "alter ttl remove", "")
 """DM's names of statements that no source has, because only TiDB has them; DM also accepts an empty name."""
 NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES, *UNMATCHED})
-COMPATIBLE = frozenset(
-    {
-        "create database",
-        "alter database",
-        "create table",
-        "create index",
-        "create view",
-        "drop view",
-        "alter table",
-        "add table partition",
-    }
-)
+COMPATIBLE = phrases_of("""
+    create database, alter database, create table, create index, create view, drop view, alter table,
+    add table partition
+""")
 """DM's names of the changes that are not in the group `incompatible ddl changes`."""
 
 
@@ -155,7 +104,6 @@ class EventRule:
         return self.schema.matches(table.schema) and (self.table is None or self.table.matches(table.name))
 
     def drops(self, event: Event) -> bool:
-        """Whether the rule drops the change."""
         found = []
         if self.events and event.names:
             found.append(self.names(event))
@@ -240,7 +188,6 @@ class RowFilter:
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The expressions that are not empty."""
         return tuple(filter(None, (self.insert, self.update_old, self.update_new, self.delete)))
 
     def matches(self, table: TableId) -> bool:
@@ -283,7 +230,6 @@ class ValidationFilter:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The lines about it in the result of a comparison."""
         if self.condition:
             return (f"  where: only rows were compared for which `{self.condition}` is true now, in shards and target",)
         if self.why_not:

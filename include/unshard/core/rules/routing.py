@@ -8,31 +8,26 @@ error. A table that the list allows and that matches no rule keeps its own name.
 Rules are compiled once. Results are cached per table, and the matching rules per schema, so that ten thousand tables
 cost little more than ten.
 
-The block-allow list: which upstream tables a task migrates.
+The block-allow list says which upstream tables a task migrates, by DM's rules. Schemas first: with `do-dbs`, only the
+schemas in it are allowed, and `ignore-dbs` has no effect. Without it, all schemas except `ignore-dbs` are allowed. Then
+tables: a match in `do-tables` is allowed. Otherwise a match in `ignore-tables` is not allowed. Any other table is
+allowed only if `do-tables` is empty. The system schemas of the servers are never allowed.
 
-The rules are DM's. Schemas first: with `do-dbs`, only the schemas in it are allowed, and `ignore-dbs` has no effect.
-Without it, all schemas except `ignore-dbs` are allowed. Then tables: a match in `do-tables` is allowed. Otherwise a
-match in `ignore-tables` is not allowed. Any other table is allowed only if `do-tables` is empty. The system schemas
-of the servers are never allowed.
-
-Finds rules and list entries that match no table, usually because of a misspelt name.
-
-DM does not report them. Such a rule does no harm by itself, and it may be for tables that are created later, so it is
-only a warning. But if the name is misspelt, the user waits for rows that never arrive.
+Rules and list entries that match no table (`idle_rules`) give a warning: they may be for tables that are created later,
+but with a misspelt name the user waits for rows that never arrive.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from unshard.core.codec import dumps
 from unshard.core.model import Shard, TableId
 from unshard.core.rules.columnmapping import MappingRule, mapped_by
-from unshard.core.rules.extractors import Extractor
-from unshard.core.rules.filters import EventFilter, RowFilter
+from unshard.core.rules.filters import EventFilter, EventRule, RowFilter
 from unshard.core.rules.pattern import Pattern, compile_pattern
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Extractor, Reshaping
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.config import RouteAmbiguous
 
@@ -54,7 +49,6 @@ class TablePattern:
     name: Pattern
 
     def matches(self, table: TableId) -> bool:
-        """Whether both patterns match."""
         return self.schema.matches(table.schema) and self.name.matches(table.name)
 
 
@@ -68,7 +62,6 @@ class BlockAllowList:
     ignore_tables: tuple[TablePattern, ...] = ()
 
     def passes_schema(self, schema: str) -> bool:
-        """Whether the lists of schemas allow tables of this schema."""
         if is_system_schema(schema):
             return False
         if self.do_dbs:
@@ -76,11 +69,9 @@ class BlockAllowList:
         return not any(pattern.matches(schema) for pattern in self.ignore_dbs)
 
     def passes(self, table: TableId) -> bool:
-        """Whether the table is migrated."""
         return self.passes_schema(table.schema) and self.passes_table(table)
 
     def passes_table(self, table: TableId) -> bool:
-        """Whether a table of an allowed schema is migrated."""
         if any(pattern.matches(table) for pattern in self.do_tables):
             return True
         if any(pattern.matches(table) for pattern in self.ignore_tables):
@@ -115,7 +106,6 @@ class RouteRule:
     extractors: tuple[Extractor, ...] = ()
 
     def target(self, table: TableId) -> TableId:
-        """Return the target of a table that the rule matches."""
         return TableId(self.target_schema, self.target_table or table.name)
 
 
@@ -175,7 +165,6 @@ class Routing:
         return self._find(table).target
 
     def reshaping(self, table: TableId) -> Reshaping:
-        """Return the changes to the rows of this shard."""
         return self._find(table).reshaping
 
     def target_schema_of(self, schema: str) -> str | None:
@@ -249,15 +238,14 @@ def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
 
 
 def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
-    named_rules = [(f"route '{rule.name}'", rule.schema, rule.table) for rule in routing.rules]
-    named_rules += [(f"filter '{rule.name}'", rule.schema, rule.table) for rule in routing.events.rules]
-    named_rules += [(f"column mapping '{rule.name}'", rule.schema, rule.table) for rule in routing.mappings]
-    for name, schema, table in named_rules:
-        named = [found for found in tables if schema.matches(found)]
-        yield (
-            name,
-            not named or (table is not None and not any(table.matches(t.name) for s in named for t in tables[s])),
-        )
+    kinds: dict[str, Sequence[RouteRule | EventRule | MappingRule]] = {
+        "route": routing.rules,
+        "filter": routing.events.rules,
+        "column mapping": routing.mappings,
+    }
+    for kind, rule in ((kind, rule) for kind, rules in kinds.items() for rule in rules):
+        some = [t for schema, found in tables.items() if rule.schema.matches(schema) for t in found]
+        yield f"{kind} '{rule.name}'", not any(rule.table is None or rule.table.matches(t.name) for t in some)
     allowed = routing.allowed
     for key, patterns in (("do-dbs", allowed.do_dbs), ("ignore-dbs", allowed.ignore_dbs)):
         for pattern in patterns:

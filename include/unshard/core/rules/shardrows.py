@@ -21,8 +21,7 @@ from itertools import pairwise
 
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rules.columnmapping import PartitionId
-from unshard.core.rules.extractors import Extracted
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.core.sql.literals import DECIMALS, INTEGERS
 
 NO_RULE = "{shard} has no extracted column, and no numeric NOT NULL column that is mapped by `partition id`"
@@ -56,22 +55,16 @@ class ShardRows:
 
 def rows_of(reshaping: Reshaping, structure: TableSchema | None = None) -> ShardRows:
     """Return the values that rules give to all rows of a shard; with its structure, only those that no row lacks."""
+    columns = structure.by_name.items() if structure else ()
+    filled = {name for name, each in columns if not each.nullable}
+    numbers = {name for name, each in columns if each.data_type in INTEGERS | DECIMALS}
     ids = (
         IdRange(each.column, each.change.high, each.change.end)
         for each in reshaping.mapped
         if isinstance(each.change, PartitionId) and not each.is_shared
-        if structure is None or (_is_filled(structure, each.source) and _is_number(structure, each.column))
+        if structure is None or (each.source.lower() in filled and each.column.lower() in numbers)
     )
     return ShardRows(reshaping.extracted, tuple(ids))
-
-
-def _is_filled(structure: TableSchema, column: str) -> bool:
-    return any(each.name.lower() == column.lower() and not each.nullable for each in structure.columns)
-
-
-def _is_number(structure: TableSchema, column: str) -> bool:
-    kinds = INTEGERS | DECIMALS
-    return any(each.name.lower() == column.lower() and each.data_type in kinds for each in structure.columns)
 
 
 def are_apart(one: ShardRows, other: ShardRows) -> bool:

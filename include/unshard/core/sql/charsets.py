@@ -7,11 +7,12 @@ other character. Where a codec differs from the server, the tables here follow t
 from collections.abc import Collection, Mapping
 from functools import cache
 
+from unshard.core.sql.words import words_of
+
 CODECS: Mapping[str, str] = {
-    "utf8mb4": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8": "utf-8",
-    "ascii": "ascii",
+    **{name: name for name in words_of("ascii big5 cp1250 cp1251 cp1256 cp1257 cp850 cp852 cp866 cp932")},
+    **{name: name for name in words_of("gb18030 gb2312 gbk")},
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
     "binary": "ascii",
     "latin1": "cp1252",
     "latin2": "iso8859-2",
@@ -19,29 +20,15 @@ CODECS: Mapping[str, str] = {
     "latin7": "iso8859-13",
     "greek": "iso8859-7",
     "hebrew": "iso8859-8",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
     "koi8r": "koi8-r",
     "koi8u": "koi8-u",
     "macce": "mac-latin2",
     "macroman": "mac-roman",
     "tis620": "tis-620",
-    "big5": "big5",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "gb18030": "gb18030",
     "euckr": "cp949",
     "sjis": "shift_jis",
-    "cp932": "cp932",
-    "ujis": "euc-jp",
-    "eucjpms": "euc-jp",
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
+    **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
+    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
 }
@@ -92,7 +79,7 @@ WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
 """The character sets that store ASCII in more than one byte."""
 MOST_BYTES: Mapping[str, int] = {
     **dict.fromkeys(("utf8mb4", "gb18030", "utf16", "utf16le", "utf32"), 4),
-    **dict.fromkeys(("utf8mb3", "ujis", "eucjpms"), 3),
+    **dict.fromkeys(("utf8mb3", "utf8", "ujis", "eucjpms"), 3),
     **dict.fromkeys(("ucs2", "big5", "gb2312", "gbk", "euckr", "sjis", "cp932"), 2),
 }
 """The most bytes of a character; one byte in the other character sets."""

@@ -8,6 +8,16 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def phrases_of(text: str) -> tuple[str, ...]:
+    """Return the phrases of a text, which commas separate, in their order."""
+    return tuple(" ".join(phrase.split()) for phrase in text.split(","))
+
+
+def heads_of(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the phrases of a text as sequences of words."""
+    return tuple(tuple(phrase.split()) for phrase in phrases_of(text))
+
+
 HEADS = words_of("ALTER CREATE DROP RENAME TRUNCATE")
 """First words of the statements that name tables or columns."""
 
@@ -66,33 +76,11 @@ ADDS_NO_COLUMN = words_of("""
 """)
 """Words that may follow ADD instead of a column name; a column with such a name must be quoted."""
 
-FOLLOWED = (
-    ("ADD",),
-    ("DROP",),
-    ("MODIFY",),
-    ("CHANGE",),
-    ("RENAME",),
-    ("ALTER",),
-    ("CONVERT", "TO"),
-    ("ORDER", "BY"),
-    ("ALGORITHM",),
-    ("LOCK",),
-    ("FORCE",),
-    ("ENABLE", "KEYS"),
-    ("DISABLE", "KEYS"),
-    ("PARTITION", "BY"),
-    ("REMOVE", "PARTITIONING"),
-    ("TRUNCATE", "PARTITION"),
-    ("COALESCE", "PARTITION"),
-    ("REORGANIZE", "PARTITION"),
-    ("ANALYZE", "PARTITION"),
-    ("CHECK", "PARTITION"),
-    ("OPTIMIZE", "PARTITION"),
-    ("REBUILD", "PARTITION"),
-    ("REPAIR", "PARTITION"),
-    ("WITH", "VALIDATION"),
-    ("WITHOUT", "VALIDATION"),
-)
+FOLLOWED = heads_of("""
+    ADD, DROP, MODIFY, CHANGE, RENAME, ALTER, CONVERT TO, ORDER BY, ALGORITHM, LOCK, FORCE, ENABLE KEYS, DISABLE KEYS,
+    PARTITION BY, REMOVE PARTITIONING, TRUNCATE PARTITION, COALESCE PARTITION, REORGANIZE PARTITION, ANALYZE PARTITION,
+    CHECK PARTITION, OPTIMIZE PARTITION, REBUILD PARTITION, REPAIR PARTITION, WITH VALIDATION, WITHOUT VALIDATION
+""")
 """First words of the ALTER TABLE specifications whose effect can be tried on an empty trial table."""
 
 BECOMES = "a table becomes a sequence, or a sequence a table"

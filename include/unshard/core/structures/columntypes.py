@@ -23,17 +23,58 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import takewhile
 
-from unshard.core.model import Column
-from unshard.core.sql.charsets import MOST_BYTES, canonical, common_charset, is_stored_alike
-from unshard.core.sql.literals import BITS
-from unshard.core.structures.labels import read_labels
+from unshard.core.model import Column, TableSchema
+from unshard.core.sql.charsets import MOST_BYTES, canonical, common_charset, encode, is_stored_alike
+from unshard.core.sql.literals import BITS, PREFIX_BYTES
+from unshard.errors.rows import UnsupportedColumn
 
-LENGTH = re.compile(r"\((\d+)(?:,(\d+))?\)")
-TEXT_BYTES = {
-    f"{size}{kind}": (1 << bits) - 1
-    for size, bits in (("tiny", 8), ("", 16), ("medium", 24), ("long", 32))
-    for kind in ("text", "blob")
-}
+_LABEL = re.compile(r"'((?:[^']|'')*)'(,|\)$)")
+_ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
+_LABELS = re.compile(r"((?:^|\n)  `(?:[^`]|``)*` |^)((?:enum|set)\((?:'(?:[^']|'')*'[,)])+)")
+"""The labels in a column type, and in a line of SHOW CREATE TABLE."""
+_LITERAL_BACKSLASH = re.compile(r"\\(?![0nr])")
+_CONTROL, _BEFORE_LETTER = re.compile(r"\\[0nr]"), re.compile(r"\\\\[0nr]")
+
+
+def as_escaped(text: str) -> str:
+    r"""Return a text that TiDB prints with the escapes of other servers: TiDB prints a backslash in a label as it is.
+
+    It prints zero bytes and ends of lines as `\0`, `\n` and `\r`, so a backslash before these letters is lost.
+    """
+    return _LABELS.sub(lambda found: found[1] + _LITERAL_BACKSLASH.sub(r"\\\\", found[2]), text)
+
+
+def is_ambiguous(printed: TableSchema, statements: str) -> bool:
+    """Whether a label of a structure that TiDB has printed may have a backslash before one of these letters."""
+    labels = (column.column_type for column in printed.columns if column.data_type in ("enum", "set"))
+    return any(map(_CONTROL.search, labels)) and bool(_BEFORE_LETTER.search(statements))
+
+
+def read_labels(column_type: str) -> tuple[str, ...]:
+    """Return the labels of `enum('a','b')` in order; raises ValueError if the text has another form."""
+    labels, offset = [], column_type.index("(") + 1
+    while offset < len(column_type):
+        found = _LABEL.match(column_type, offset)
+        if not found:
+            raise ValueError(f"unreadable labels: {column_type}")
+        labels.append(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]) if each[1] else "'", found[1]))
+        offset = found.end()
+    return tuple(labels)
+
+
+def encoded_labels(column: Column, shard: str) -> tuple[bytes, ...]:
+    """Return the labels as bytes in the column's own charset."""
+    try:
+        return tuple(encode(label, column.charset or "utf8mb4") for label in read_labels(column.column_type))
+    except (UnicodeEncodeError, ValueError) as error:
+        raise UnsupportedColumn(shard, column.name, f"labels in {column.charset}: {error}") from error
+
+
+# --- the join of two types
+
+
+TEXT_BYTES = {name: (1 << 8 * size) - 1 for name, size in PREFIX_BYTES.items()}
 MOST_DIGITS, MOST_SCALE, MOST_LABELS = 65, 30, 64
 MOST_VARIABLE = 65_532
 """The most bytes of a VARCHAR or VARBINARY: a row has at most 65,535, with lengths and NULL bits."""
@@ -41,7 +82,6 @@ INTEGER_NAMES = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "
 NEXT_WIDER = {8: 16, 16: 24, 24: 32, 32: 64}
 TEXT_SIZES = [(TEXT_BYTES[name], name) for name in ("tinytext", "text", "mediumtext", "longtext")]
 BLOB_SIZES = [(TEXT_BYTES[name], name) for name in ("tinyblob", "blob", "mediumblob", "longblob")]
-LARGEST = TEXT_SIZES[-1][0]
 
 
 class TypeForm(IntEnum):
@@ -169,14 +209,14 @@ ColumnType = IntegerType | DecimalType | TextType | BinaryType | TimeType | Labe
 def type_of(column: Column) -> ColumnType:
     """Return the type of a column."""
     kind, text = column.data_type, column.column_type
-    found, filled = LENGTH.search(text), text if "zerofill" in text else ""
-    length, scale = (int(found[1]), int(found[2] or 0)) if found else (10 if kind == "decimal" else 1, 0)
+    filled = text if "zerofill" in text else ""
+    length, scale, *_ = (*(column.numbers or (10 if kind == "decimal" else 1,)), 0)
     if kind in BITS:
         return IntegerType(BITS[kind], column.is_unsigned, filled)
     if kind == "decimal":
         return DecimalType(length - scale, scale, column.is_unsigned, filled)
     if kind in ("datetime", "timestamp", "time"):
-        return TimeType(kind, length if found else 0)
+        return TimeType(kind, length if column.numbers else 0)
     if kind in ("enum", "set"):
         return LabelType(kind, read_labels(text), frozenset(), _collations(column))
     if kind in ("char", "varchar") or (kind in TEXT_BYTES and kind.endswith("text")):
@@ -310,7 +350,6 @@ def _texts(one: TextType, other: TextType) -> TextType | None:
 
 
 def _resolved_text(kind: TextType) -> TextType:
-    """Return the text type that a server shows for this one."""
     form, length = kind.resolved
     own = frozenset(pair for pair in kind.collations if pair[0] == kind.charset)
     if form is TypeForm.LARGE:

@@ -6,15 +6,17 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 """
 
 import re
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from itertools import zip_longest
+from typing import TypeVar
 
-from unshard.core.model import Column, Index, TableSchema
+from unshard.core.model import Column, Index, TableSchema, lowered
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.literals import INTEGERS, limits
-from unshard.core.structures.columntypes import LENGTH, TEXT_BYTES
+from unshard.core.structures.columntypes import TEXT_BYTES
 from unshard.core.structures.tablekeys import as_filled, finding_index
 
+T = TypeVar("T", Column, Index)
 DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
 UNITS = {
     **dict.fromkeys(("char", "varchar"), "characters"),
@@ -33,7 +35,7 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     for name in mine:
         if name in theirs and (own := type_and_rules(mine[name])) != (others := type_and_rules(theirs[name])):
             found.append(f"column {mine[name].name} is {own} and {others}")
-    if _lower(first.key) != _lower(other.key):
+    if lowered(first.key) != lowered(other.key):
         found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
     return tuple(found)
 
@@ -50,11 +52,11 @@ def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
     there, wanted = target.by_name, shard.by_name
     are_there = all(name in there and type_and_rules(there[name]) == type_and_rules(wanted[name]) for name in wanted)
     filled = as_filled(target, wanted.keys())
-    unique = {frozenset(_lower(index.columns)) for index in filled.unique_indexes}
+    unique = {frozenset(lowered(index.columns)) for index in filled.unique_indexes}
     return (
         are_there
-        and _lower(filled.key) == _lower(shard.key)
-        and all(frozenset(_lower(index.columns)) in unique for index in shard.unique_indexes)
+        and lowered(filled.key) == lowered(shard.key)
+        and all(frozenset(lowered(index.columns)) in unique for index in shard.unique_indexes)
     )
 
 
@@ -89,7 +91,8 @@ def foreign_reasons(target: TableSchema, key: Sequence[str], filled: Collection[
 
 def shape_differences(one: TableSchema, other: TableSchema) -> tuple[str, ...]:
     """Return the differences of `other` from `one`; empty if their shapes are equal."""
-    found = (*_columns(one, other), *_indexes(one, other))
+    columns = _by_name("column", one.columns, other.columns, _in_full)
+    found = (*columns, *_order(one, other), *_by_name("index", one.indexes, other.indexes, _parts))
     if one.collation != other.collation:
         found += (f"the default collation is {other.collation} instead of {one.collation}",)
     return found
@@ -100,26 +103,18 @@ def missing_columns(wanted: TableSchema, found: TableSchema) -> tuple[str, ...]:
     return tuple(column.name for column in wanted.written if column.name.lower() not in found.by_name)
 
 
-def _columns(one: TableSchema, other: TableSchema) -> Iterator[str]:
-    mine = {column.name: column for column in one.columns}
-    theirs = {column.name: column for column in other.columns}
-    yield from (f"column {name} is missing" for name in mine if name not in theirs)
-    yield from (f"column {name} is extra" for name in theirs if name not in mine)
+def _by_name(kind: str, one: Sequence[T], other: Sequence[T], shown: Callable[[T], str]) -> Iterator[str]:
+    mine, theirs = ({each.name: each for each in some} for some in (one, other))
+    yield from (f"{kind} {name} is missing" for name in mine if name not in theirs)
+    yield from (f"{kind} {name} is extra" for name in theirs if name not in mine)
     for name in mine.keys() & theirs.keys():
         if mine[name] != theirs[name]:
-            yield f"column {name} is {_in_full(theirs[name])} instead of {_in_full(mine[name])}"
-    if mine.keys() == theirs.keys() and one.names != other.names:
+            yield f"{kind} {name} is {shown(theirs[name])} instead of {shown(mine[name])}"
+
+
+def _order(one: TableSchema, other: TableSchema) -> Iterator[str]:
+    if {*one.names} == {*other.names} and one.names != other.names:
         yield f"columns come as {', '.join(other.names)} instead of {', '.join(one.names)}"
-
-
-def _indexes(one: TableSchema, other: TableSchema) -> Iterator[str]:
-    mine = {index.name: index for index in one.indexes}
-    theirs = {index.name: index for index in other.indexes}
-    yield from (f"index {name} is missing" for name in mine if name not in theirs)
-    yield from (f"index {name} is extra" for name in theirs if name not in mine)
-    for name in mine.keys() & theirs.keys():
-        if mine[name] != theirs[name]:
-            yield f"index {name} is {_parts(theirs[name])} instead of {_parts(mine[name])}"
 
 
 def _parts(index: Index) -> str:
@@ -177,10 +172,5 @@ def _holds(wanted: Column, given: Column) -> bool:
 
 def _capacity(column: Column) -> tuple[str, int]:
     """Return what limits the values of a column, and the limit."""
-    found, kind = LENGTH.search(column.column_type), column.data_type
-    length, after_point = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
-    return UNITS.get(kind, ""), TEXT_BYTES.get(kind, length - after_point)
-
-
-def _lower(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names)
+    length, after_point, *_ = (*(column.numbers or (1,)), 0)
+    return UNITS.get(column.data_type, ""), TEXT_BYTES.get(column.data_type, length - after_point)

@@ -54,13 +54,10 @@ class ConstraintName:
     change: str = ""
     """DROP or ALTER; empty if the statement defines the constraint."""
     start: int = 0
-    """Where DROP or ALTER begins."""
     head: Token | None = None
-    """The word after DROP or ALTER."""
 
     @property
     def drops_any(self) -> bool:
-        """Whether it is DROP CONSTRAINT."""
         return self.change == "DROP" and not self.kind
 
 
@@ -75,7 +72,6 @@ class ConstraintsThere:
     """Kind and name; only of kinds whose names are unique in a schema."""
 
     def of(self, kind: str) -> frozenset[str]:
-        """Return the names of one kind, or of all."""
         kinds = {CHECK: self.checks, FOREIGN: self.foreign_keys}
         return kinds.get(kind, self.checks | self.foreign_keys | self.unique_keys)
 
@@ -151,7 +147,6 @@ class TrialNames:
     """The names as they are written, by the names in lower case."""
 
     def put_in(self, text: str, sql_mode: int = 0) -> str:
-        """Return a statement with the names of the trial table."""
         if not self.named:
             return text
         text, tokens = tokenize(text, sql_mode, MARIADB)
@@ -160,7 +155,6 @@ class TrialNames:
         return edited(text, ((start, end, identifier(new)) for start, end, new in edits if new))
 
     def restored(self, schema: TableSchema) -> TableSchema:
-        """Return the structure of the trial table with the names of the table."""
         indexes = (replace(index, name=self._own.get(index.name, index.name)) for index in schema.indexes)
         text = schema.create_sql
         for new, own in self._own.items():
@@ -172,7 +166,6 @@ class TrialNames:
         )
 
     def message(self, text: str) -> str:
-        """Return a message of the server with the names of the table."""
         for new, own in {**self._own, f"{self.trial}_chk_": f"{self.table}_chk_"}.items():
             text = text.replace(new, own)
         return text

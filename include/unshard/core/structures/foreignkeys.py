@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import TableId, TableSchema, lowered
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.constraintnames import made_end
 
@@ -42,13 +42,10 @@ class ForeignKey:
 
     @property
     def _rule(self) -> tuple[object, ...]:
-        """All but the name, with names in lower case."""
-        columns, parents = ([name.lower() for name in names] for names in (self.columns, self.parent_columns))
-        return self.child, columns, self.parent, parents, self.cascades
+        return self.child, lowered(self.columns), self.parent, lowered(self.parent_columns), self.cascades
 
     @property
     def clause(self) -> str:
-        """The clause of CREATE TABLE or ALTER TABLE … ADD."""
         columns, parents = (", ".join(map(identifier, names)) for names in (self.columns, self.parent_columns))
         actions = "".join(f" {each}" for each in self.cascades)
         parent = qualified(self.parent.schema, self.parent.name)
@@ -97,7 +94,8 @@ def routed(
     for key in sorted(keys):
         child, parent = target_of(key.child), target_of(key.parent)
         if child is not None and parent is not None:
-            name = name_in_target(key.name, key.child, child)
+            end = made_end(key.name, key.child.name)
+            name = child.name + end if end else key.name
             if any(each.name.lower() == name.lower() for each in made):
                 name = key.name
             made += without_like([replace(key, child=child, parent=parent, name=name)], made)
@@ -108,19 +106,12 @@ def routed(
 
 def is_indexed(key: ForeignKey, child: TableSchema) -> bool:
     """Whether an index of the child begins with the columns of the foreign key; every server requires that."""
-    columns, size = [name.lower() for name in key.columns], len(key.columns)
-    return any([name.lower() for name in index.columns[:size]] == columns for index in child.indexes)
+    return any(lowered(index.columns[: len(key.columns)]) == lowered(key.columns) for index in child.indexes)
 
 
 def automatic_name(table: TableId, number: int) -> str:
     """Return the name that the server gives to a foreign key without a name."""
     return f"{table.name}_ibfk_{number}"
-
-
-def name_in_target(name: str, shard: TableId, target: TableId) -> str:
-    """Return the name of a shard's foreign key in the target, if the server has made it from the name of the table."""
-    end = made_end(name, shard.name)
-    return target.name + end if end else name
 
 
 def with_foreign_keys(text: str, keys: Iterable[ForeignKey]) -> str:

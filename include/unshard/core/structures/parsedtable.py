@@ -46,7 +46,6 @@ class ParsedTable:
 
     @cached_property
     def others(self) -> tuple[Item, ...]:
-        """The indexes and constraints."""
         return tuple(item for _, item in self.items if item[0].kind is not TokenKind.QUOTED)
 
     @cached_property
@@ -61,7 +60,6 @@ class ParsedTable:
 
     @cached_property
     def end(self) -> int:
-        """The position of the outer closing parenthesis."""
         opening = next((at for at, token in enumerate(self.tokens) if token.word == "("), len(self.tokens))
         return closing(self.tokens, opening)
 
@@ -223,18 +221,15 @@ class CreateParts:
     head: str
     columns: tuple[Part, ...]
     keys: tuple[Part, ...]
-    """Indexes and CHECK constraints."""
     options: tuple[Part, ...]
     """Table options, then the partitioning."""
 
     def without(self, parts: Collection[Part]) -> "CreateParts":
-        """Return the statement without these parts."""
         kept = (tuple(p for p in group if p not in parts) for group in (self.columns, self.keys, self.options))
         return CreateParts(self.head, *kept)
 
     @property
     def text(self) -> str:
-        """The statement that consists of these parts."""
         body = ",\n  ".join(part.text for part in (*self.columns, *self.keys))
         return f"{self.head}\n  {body}\n) {' '.join(part.text for part in self.options)}".rstrip()
 

@@ -22,22 +22,16 @@ from functools import lru_cache
 
 from unshard.core.model import TableSchema, lacks_transactions
 from unshard.core.sql.tokens import Edit, Token, TokenKind, begins_at, edited
-from unshard.core.sql.words import TABLE_OPTIONS, words_of
+from unshard.core.sql.words import TABLE_OPTIONS, heads_of, words_of
 from unshard.core.structures.parsedtable import parsed
 
 NOTHING = "ALGORITHM=DEFAULT"
 """A specification of ALTER TABLE that every server accepts and that changes nothing."""
-CLAUSES = (
-    ("DATA", "DIRECTORY"),
-    ("INDEX", "DIRECTORY"),
-    *(
-        (word,)
-        for word in words_of("""
-        AUTOEXTEND_SIZE CONNECTION ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE_ATTRIBUTE INSERT_METHOD NODEGROUP
-        PASSWORD SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE TABLESPACE UNION
-    """)
-    ),
-)
+CLAUSES = heads_of("""
+    DATA DIRECTORY, INDEX DIRECTORY, AUTOEXTEND_SIZE, CONNECTION, ENCRYPTED, ENCRYPTION, ENCRYPTION_KEY_ID,
+    ENGINE_ATTRIBUTE, INSERT_METHOD, NODEGROUP, PASSWORD, SECONDARY_ENGINE, SECONDARY_ENGINE_ATTRIBUTE, TABLESPACE,
+    UNION
+""")
 OF_COLUMNS = (("ENGINE_ATTRIBUTE",), ("SECONDARY_ENGINE_ATTRIBUTE",))
 KEPT = (TABLE_OPTIONS - {words[0] for words in CLAUSES}) | words_of("""
     ALGORITHM LOCK POLICY PRE_SPLIT_REGIONS RENAME SEQUENCE SET TTL TTL_ENABLE TTL_JOB_INTERVAL
@@ -47,16 +41,9 @@ SPIDER = "SPIDER"
 """This engine has the address and the password of another server in the comment of a table."""
 
 ENGINE = "InnoDB"
-STORAGE = (
-    ("ROW_FORMAT",),
-    ("PAGE_CHECKSUM",),
-    ("TRANSACTIONAL",),
-    ("KEY_BLOCK_SIZE",),
-    ("INSERT_METHOD",),
-    ("UNION",),
-    ("DATA", "DIRECTORY"),
-    ("INDEX", "DIRECTORY"),
-)
+STORAGE = heads_of("""
+    ROW_FORMAT, PAGE_CHECKSUM, TRANSACTIONAL, KEY_BLOCK_SIZE, INSERT_METHOD, UNION, DATA DIRECTORY, INDEX DIRECTORY
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,6 @@ def with_engine(schema: TableSchema, engine: str) -> TableSchema:
 
 
 def _names_of_engines(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the names of the engines of a table and of its partitions."""
     yield from (tokens[at + 2] for at in range(len(tokens)) if begins_at(tokens, at, "ENGINE", "="))
 
 
@@ -120,14 +106,13 @@ def _after_name(tokens: Sequence[Token]) -> tuple[int, bool]:
     position = words.index("TABLE") + 1
     while position < len(tokens) and tokens[position].word in ("IF", "NOT", "EXISTS"):
         position += 1
-    position += 3 if [token.word for token in tokens[position + 1 : position + 2]] == ["."] else 1
-    if is_alter and [token.word for token in tokens[position : position + 1]] == ["WAIT"]:
+    position += 3 if begins_at(tokens, position + 1, ".") else 1
+    if is_alter and begins_at(tokens, position, "WAIT"):
         position += 2
     return position, is_alter
 
 
 def _clauses(tokens: Sequence[Token], begin: int, *, is_alter: bool) -> Iterator[StorageClause]:
-    """Yield the clauses in order."""
     context, position = _Context(tokens, begin, is_alter), begin
     while position < len(tokens):
         context.at(position)
@@ -164,7 +149,6 @@ class _Context:
 
 
 def _clause(tokens: Sequence[Token], position: int, context: _Context) -> StorageClause | None:
-    """Return the clause that begins at a position."""
     if tokens[position].word == "STORAGE":
         last = position + 1 + _is_word(tokens, position + 1, "=")
         return StorageClause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None

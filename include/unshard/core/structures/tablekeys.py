@@ -111,11 +111,9 @@ class UniqueKey:
     """A unique index."""
 
     columns: tuple[str, ...]
-    """The parts that are columns."""
     lengths: tuple[int | None, ...]
     """Their prefix lengths in characters or bytes; None: the whole value."""
     expressions: tuple[str, ...] = ()
-    """The parts that are expressions."""
     read: tuple[str, ...] = ()
     """The columns that only expressions and generated columns name."""
     generated: tuple[tuple[str, str, bool], ...] = ()
@@ -148,7 +146,8 @@ def unique_keys(schema: TableSchema) -> tuple[UniqueKey, ...]:
 def conditions(key: UniqueKey, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[str]:
     """Yield the conditions for rows that collide with these values of `key.needed`."""
     for column, value, length in zip(columns, values, key.lengths, strict=False):
-        yield equals(column, value, length)
+        name, text = identifier(column.name), literal(column, value)
+        yield f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
     for own, other in key.values(columns, values):
         array = array_of(own)
         yield f"JSON_OVERLAPS({array}, {array_of(other)})" if array else f"{own} = {other}"
@@ -158,12 +157,6 @@ def array_of(text: str) -> str:
     """Return the JSON array whose elements a part of a multi-valued index has; empty for another part."""
     found = _ARRAY.fullmatch(text)
     return found[1] if found else ""
-
-
-def equals(column: Column, value: bytes | None, length: int | None) -> str:
-    """Return the condition for rows that have this value in a key column."""
-    name, text = identifier(column.name), literal(column, value)
-    return f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
 
 
 def alike(column: Column, value: bytes, length: int | None) -> str | bytes:
@@ -201,7 +194,6 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
 
 
 def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str, bool]:
-    """Return a part that is a generated column."""
     value = _by_filled(made[column.name.lower()], made)
     kind = "SIGNED" if column.data_type in INTEGERS and not column.is_unsigned else "UNSIGNED"
     if column.data_type in INTEGERS:

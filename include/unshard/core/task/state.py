@@ -3,21 +3,19 @@
 These values are stored in the meta tables; units, the command line and Airflow show them. A phase only moves forward,
 so progress never falls back.
 
-Flags of pending work, read before every window is planned and again when it begins.
-
-Commands, pending DDL, held rows and suspended targets are rare. One statement reads which of them exist, and only these
-are read then.
+Commands, pending DDL, held rows and suspended targets are rare. Before a window is planned, and again when it begins,
+one statement reads which kinds of `PendingWork` exist, and only these are read then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntFlag, StrEnum, auto
 from typing import Any
 
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.window.pace import Pace
-from unshard.core.window.plan import Plan
+from unshard.core.stages import Stage
+from unshard.core.window.plan import Pace, Plan
 
 
 class PendingWork(IntFlag):
@@ -69,7 +67,6 @@ class Phase(StrEnum):
 
     @property
     def order(self) -> int:
-        """Rank of the phase, from 0."""
         return list(Phase).index(self)
 
 
@@ -119,9 +116,7 @@ class Checkpoint:
     """Time stamp of the last event before `location`; 0 if no event was read."""
     committed_at: datetime
     windows: int = 0
-    """How many windows the source has committed."""
     rows_applied: int = 0
-    """How many rows these windows have applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +162,6 @@ class BegunWindow:
     plan: Plan
     epoch: int
     beside: PendingWork = EVERYTHING
-    """The pending work when the window began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +180,6 @@ class SyncState:
     window: int = 0
     """Number of the last committed window."""
     open: Plan | None = None
-    """The plan of the window that was begun and not committed."""
     paces: tuple[Pace, ...] = ()
     """Sizes and durations of the last windows, the oldest first."""
     rules: str | None = None
@@ -205,7 +198,6 @@ class HeldTotals:
     rows: int
     bytes: int
     since: datetime | None
-    """When the oldest held rows were stored."""
 
 
 # --- the pause state of a task
@@ -233,3 +225,65 @@ class PauseState:
     def __str__(self) -> str:
         why = f": {' '.join(self.reason.split())}" if self.reason else ""
         return f"{self.kind} by {self.who} ({self.via}) since {self.at:%Y-%m-%d %H:%M:%S} UTC{why}"
+
+
+# --- the stages of the full load, from the phases of the sources and the task's mode
+
+
+@dataclass(frozen=True, slots=True)
+class FullMode:
+    """The parts of the full load that a task-mode has."""
+
+    begins: bool = True
+    """The task takes the snapshot and dumps."""
+    dumps: bool = True
+    """Existing rows are dumped."""
+    loads: bool = True
+    """Dumped rows are loaded."""
+    ends: bool = True
+    """The task goes on after the dump."""
+    syncs: bool = True
+    """The task follows the binlog after the load."""
+
+
+class FullStep(StrEnum):
+    """The steps of the full load; all but the last one are steps of one source."""
+
+    SNAPSHOT = "snapshot"
+    DUMP = "dump"
+    LOAD = "load"
+    HANDOVER = "handover"
+
+
+FullStage = Stage[FullStep, Phase]
+"""Its value is the phase of the source after it."""
+
+SNAPSHOT: FullStage = Stage(
+    FullStep.SNAPSHOT,
+    "record the binlog location P0 and the structures of the shards there, and create missing target tables",
+    Phase.SNAPSHOT,
+)
+ROWS_DUMPED = "dump the rows of all shards into files, chunk by chunk, and record the binlog location P1 at the end"
+NO_ROWS_DUMPED = "dump no rows, because the task-mode begins at a location of the binlog"
+ROWS_LOADED = "load the dumped chunks into the target tables, one transaction for each chunk, then make late indexes"
+NO_ROWS_LOADED = "load no rows, because none are dumped"
+SYNC_BEGINS = "set the checkpoint of every source to its P0 once all sources are loaded, so that windows begin there"
+TASK_ENDS = "remove the dump's files; the task ends with the load"
+
+
+def source_stages(phase: Phase, mode: FullMode) -> tuple[FullStage, ...]:
+    """Return the stages that a source in this phase still has to pass."""
+    stages: list[FullStage] = []
+    if mode.begins:
+        stages = [SNAPSHOT, Stage(FullStep.DUMP, ROWS_DUMPED if mode.dumps else NO_ROWS_DUMPED, Phase.DUMPED)]
+    if mode.ends:
+        stages.append(Stage(FullStep.LOAD, ROWS_LOADED if mode.loads else NO_ROWS_LOADED, Phase.LOADED))
+    return tuple(stage for stage in stages if phase.order < stage.values.order)
+
+
+def last_stage(phases: Mapping[str, Phase], mode: FullMode) -> FullStage | None:
+    """Return the handover, which lets the windows of all sources begin at P0, if it has not been done for all."""
+    is_over = all(phase is Phase.SYNC for phase in phases.values())
+    if not mode.ends or is_over or (not mode.syncs and all(p.order >= Phase.LOADED.order for p in phases.values())):
+        return None
+    return Stage(FullStep.HANDOVER, SYNC_BEGINS if mode.syncs else TASK_ENDS, Phase.SYNC)

@@ -16,12 +16,11 @@ Servers print floating-point values differently: 1e15 is 1000000000000000 in TiD
 shortest digits that identify the value. So a value is compared by its sign, its digits and its power of ten.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.model import Column, TableSchema
+from unshard.core.model import Column, TableSchema, lowered
 from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.parsedtable import expressions
@@ -131,7 +130,7 @@ def compare_structures(
         if reason is None:
             forms.append(_form(name, [schema.column(name) for schema in places.values()]))
         else:
-            left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if not _has(s, name))))
+            left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if name.lower() not in s.by_name)))
     left_out += [LeftOut(name, Reason.DROPPED) for name in sorted({*dropped} - names.keys())]
     key = _key(places, {form.column.lower() for form in forms})
     return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
@@ -166,9 +165,9 @@ def _readable(form: HashedForm, column: Column) -> str:
 
 
 def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[str]) -> Reason | None:
-    if not _has(places[PLACE_TARGET], name):
+    if name.lower() not in places[PLACE_TARGET].by_name:
         return Reason.NOT_IN_TARGET
-    if not all(_has(schema, name) for schema in places.values()):
+    if not all(name.lower() in schema.by_name for schema in places.values()):
         return Reason.NOT_IN_SHARDS
     columns = [schema.column(name) for schema in places.values()]
     if all(column.is_generated for column in columns):
@@ -179,10 +178,6 @@ def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[st
             return Reason.GENERATED_FROM_CHANGED
     kinds = {column.data_type == "json" for column in columns}
     return Reason.JSON if len(kinds) == 2 else None
-
-
-def _has(schema: TableSchema, name: str) -> bool:
-    return any(column.name.lower() == name.lower() for column in schema.columns)
 
 
 def _form(name: str, columns: Sequence[Column]) -> HashedForm:
@@ -203,8 +198,7 @@ def _form(name: str, columns: Sequence[Column]) -> HashedForm:
 
 def _rounded(columns: Sequence[Column]) -> int | None:
     """Return the declared digits after the point, if all places declare the same and a DECIMAL can hold them."""
-    found = {re.search(r"\((\d+),(\d+)\)", column.column_type) for column in columns}
-    declared = {(int(each[1]), int(each[2])) if each else (DECIMAL_DIGITS + 1, 0) for each in found}
+    declared = {column.numbers if len(column.numbers) == 2 else (DECIMAL_DIGITS + 1, 0) for column in columns}
     total, digits = declared.pop()
     return digits if not declared and total <= DECIMAL_DIGITS else None
 
@@ -219,12 +213,8 @@ def _family(column: Column) -> Family:
 def _digits(column: Column) -> int:
     """Return the number of digits after the point: scale of a DECIMAL, fractional seconds of a time."""
     if column.data_type in DECIMALS:
-        found = re.match(r"\w+\(\d+,(\d+)\)", column.column_type)
-    elif column.data_type in ("datetime", "timestamp", "time"):
-        found = re.match(r"\w+\((\d)\)", column.column_type)
-    else:
-        return 0
-    return int(found[1]) if found else 0
+        return (*column.numbers, 0, 0)[1]
+    return (*column.numbers, 0)[0] if column.data_type in ("datetime", "timestamp", "time") else 0
 
 
 def _is_long(column: Column) -> bool:
@@ -232,8 +222,8 @@ def _is_long(column: Column) -> bool:
         return True
     if column.data_type in BINARIES - {"binary", "varbinary"}:
         return True
-    length = re.match(r"(?:var)?(?:char|binary)\((\d+)\)", column.column_type)
-    return length is not None and int(length[1]) >= LONG_CHARACTERS
+    is_string = column.data_type in ("char", "varchar", "binary", "varbinary")
+    return is_string and (*column.numbers, 0)[0] >= LONG_CHARACTERS
 
 
 def _value(form: HashedForm, column: Column) -> str:
@@ -286,18 +276,13 @@ def _digits_of_float(value: str) -> str:
 def _key(places: Mapping[str, TableSchema], compared: set[str]) -> tuple[str, ...]:
     """Return the target's key if every place has its columns, else the key that all shards share, else nothing."""
     shards = [schema.key for place, schema in places.items() if place != PLACE_TARGET]
-    candidates = [places[PLACE_TARGET].key, *(shards[:1] if len({_lower(key) for key in shards}) == 1 else [])]
-    return next((key for key in candidates if key and compared.issuperset(_lower(key))), ())
-
-
-def _lower(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names)
+    candidates = [places[PLACE_TARGET].key, *(shards[:1] if len({*map(lowered, shards)}) == 1 else [])]
+    return next((key for key in candidates if key and compared.issuperset(lowered(key))), ())
 
 
 def _is_ranged(key: Sequence[str], places: Mapping[str, TableSchema]) -> bool:
-    return all(len({_order(schema.column(name)) for schema in places.values()}) == 1 for name in key) and all(
-        _order(schema.column(name)) != "" for name in key for schema in places.values()
-    )
+    orders = [{_order(schema.column(name)) for schema in places.values()} for name in key]
+    return all(len(found) == 1 and "" not in found for found in orders)
 
 
 def _order(column: Column) -> str:

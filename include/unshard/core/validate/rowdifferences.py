@@ -39,7 +39,6 @@ class Difference:
     kind: DifferenceKind
     key: Key
     shards: tuple[str, ...]
-    """Shards that have the key."""
     count: int
     """The number of rows; more than 1 only if rows may repeat or collide."""
 

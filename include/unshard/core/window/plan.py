@@ -2,8 +2,25 @@
 
 A window takes one source from its checkpoint to a later transaction border. Its plan is an immutable
 value that is persisted before anything else happens; a retry finds and runs the same plan.
+
+**Size**: a window should take about the wanted time, so that a failure costs little, other sources get their turn, and
+written rows are visible soon. It must not bring more rows than memory holds, however well its binlog is compressed.
+
+| known about the last windows                   | limit of the next window                                    |
+|------------------------------------------------|-------------------------------------------------------------|
+| nothing                                        | a quarter of the allowed bytes                              |
+| their speed                                    | the bytes that fit into the wanted time at that speed       |
+| they were small and fast                       | four times the largest of them                              |
+| they were slow though small (costly start)     | still a sixteenth of the allowed bytes                      |
+| how many rows a byte brings                    | the bytes of the allowed number of rows; this limit wins    |
+
+A window of one target may have several sections of that size, as many as fit into the wanted time. It commits each of
+them before the next, so only one is in memory.
+
+Windows that are too small to measure a speed are not remembered, so a quiet night does not change the estimate.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.ddl.effects import SchemaStatement
@@ -11,6 +28,63 @@ from unshard.core.ddl.online import OnlineTables
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rules.shardrows import ShardRows
+
+REMEMBERED = 5
+FIRST, LEAST, GROWTH = 4, 16, 4
+SECTIONS = 8
+"""The largest number of sections. The pause between two windows costs less for each section if there are more."""
+TELLING = 64
+"""A window is large enough to measure a speed if it has at least 1/64 of the allowed bytes or rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The size and the duration of one window."""
+
+    bytes: int
+    """Of binlog and of released files."""
+    rows: int
+    millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    """The limits that the task file sets for windows."""
+
+    bytes: int
+    rows: int
+    millis: int
+    """The wanted time."""
+
+
+def next_bytes(last: Sequence[Pace], limits: WindowLimits) -> int:
+    """Return the maximum bytes of the next window; a single larger transaction may exceed it."""
+    size, rows, millis = sum(p.bytes for p in last), sum(p.rows for p in last), sum(p.millis for p in last)
+    if not size:
+        return max(1, limits.bytes // FIRST)
+    by_time = size * limits.millis // max(millis, 1)
+    grown = GROWTH * max(pace.bytes for pace in last)
+    by_rows = size * limits.rows // max(rows, 1)
+    return max(1, min(by_rows, limits.bytes, max(limits.bytes // LEAST, min(by_time, grown))))
+
+
+def next_sections(last: Sequence[Pace], limits: WindowLimits) -> int:
+    """Return how many sections of `next_bytes` the next window may have."""
+    size, millis = sum(p.bytes for p in last), sum(p.millis for p in last)
+    if not size:
+        return 1
+    wanted = min(size * limits.millis // max(millis, 1), GROWTH * max(pace.bytes for pace in last))
+    return max(1, min(SECTIONS, wanted // next_bytes(last, limits)))
+
+
+def remembered(last: Sequence[Pace], new: Pace, limits: WindowLimits) -> tuple[Pace, ...]:
+    """Return the remembered windows after another one, the oldest first."""
+    if new.bytes * TELLING < limits.bytes and new.rows * TELLING < limits.rows:
+        return tuple(last)
+    return (*last, new)[-REMEMBERED:]
+
+
+# --- the plan of a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +180,6 @@ class StructureChange:
     location: Location
     structure: str | None
     joins: bool = False
-    """The shard enters its group here."""
     peer: Shard | None = None
     """The shard of the group whose structures the new shard was compared with."""
     peer_uid: str = ""
@@ -149,9 +222,7 @@ class UnreadStatement:
     """A statement that could not be read and concerns no shard: it is skipped, and recorded for the operator."""
 
     location: Location
-    """End of its event."""
     text: str
-    """Without its strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +231,6 @@ class AppliedCommand:
 
     number: int
     location: Location
-    """Start of the statement."""
     text: str
     """The statement, without its strings."""
 
@@ -194,13 +264,11 @@ class Plan:
     sequences: tuple[TableId, ...] | None = None
     """All sequences of the source after the window; None: unchanged."""
     applied_commands: tuple[AppliedCommand, ...] = ()
-    """Commands about statements of the window."""
     orders: tuple[int, ...] = ()
     """Numbers of all commands that were waiting when the window was planned."""
     online_tables: OnlineTables | None = None
     """All tables of online DDL tools after the window; None: unchanged."""
     schemas: tuple[SchemaStatement, ...] = ()
-    """Statements about schemas, for the target."""
     contradictions: tuple[Contradiction, ...] = ()
     """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
     deletions: tuple[Deletion, ...] = ()
@@ -219,7 +287,6 @@ class Plan:
         return self.last_number // every > (self.number - 1) // every
 
     def until(self, sections: int) -> "Plan":
-        """Return the plan of the first sections."""
         last = self.borders[sections - 1]
         reads, borders = self.reads[: last.reads], self.borders[: sections - 1]
         return replace(self, ends=last.ends, gtid=last.gtid, last_time=last.last_time, reads=reads, borders=borders)
@@ -237,7 +304,6 @@ class Plan:
 
     @property
     def targets(self) -> frozenset[TableId]:
-        """The target tables that the window may write."""
         applied = (d.target for read in self.reads for d in read.dispositions if d.hold is None)
         return frozenset(applied) | frozenset(release.target for release in self.releases)
 
@@ -254,5 +320,4 @@ class Plan:
 
     @property
     def moves_rows(self) -> bool:
-        """Whether a Spark job is needed at all."""
         return bool(self.releases) or any(read.dispositions for read in self.reads)

@@ -1,31 +1,24 @@
 """Plans the next window of one source from values alone.
 
-Segments are walked in order from the checkpoint. In each, every shard is either applied or held:
+Segments are walked in order from the checkpoint. In each, the rows of a shard are either applied or held:
 
-| the shard                                           | its rows                                           |
-|-----------------------------------------------------|----------------------------------------------------|
-| has nothing pending and nothing held                | are applied                                        |
-| has a pending DDL, from before or from this window  | are held after its newest DDL                      |
-| has held rows that this window does not release     | are held after its newest DDL (order is kept)      |
-| all its held rows are released by this window       | are applied, after the released ones               |
-| of transactions that end before its `start`         | are skipped: the dump has them                     |
-| goes to a suspended target                          | are held after its newest DDL                      |
-| was dropped by an operator                          | are skipped and counted, like its DDL              |
+| the shard                                           | its rows                                            |
+|-----------------------------------------------------|-----------------------------------------------------|
+| has nothing pending and nothing held                | are applied                                         |
+| has a pending DDL, from before or from this window  | are held after its newest DDL                       |
+| has held rows that this window does not release     | are held after its newest DDL (order is kept)       |
+| all its held rows are released by this window       | are applied, after the released ones                |
+| of transactions that end before its `start`         | are skipped: the dump has them                      |
+| goes to a suspended target                          | are held after its newest DDL                       |
+| was dropped by an operator                          | are skipped and counted, like its DDL               |
 | has a DDL that the task's filters ignore            | are applied or held as before, with their structure |
 
-A DDL of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect, and
-may ask a server for that. A RENAME ends the window: the window uses the old names, and the commit changes them last. A
-shard that is dropped while rows or DDL of it wait is renamed too, so that its name becomes free. Releases come first,
-starting with the oldest rows, up to the size of a window. A window that has anything to do moves on by at least one
-file or one segment, so a backlog always ends.
+**Releases** come first, starting with the oldest rows, up to the size of a window. A window that has anything to do
+moves on by at least one file or one segment, so a backlog always ends.
 
-A DDL that only an operator can decide does not stop the window. It is queued with its reason. As long as the structure
-after it is unknown, the structure of the later rows and DDL is unknown too; the rows are held raw.
-
-TRUNCATE and DROP TABLE of the only shard of a target are DDLs too (core.ddl.onetoone): the rows after them wait. With
-`drop-shard-rows: delete` those of a shard of a merged target begin and end a window: its last step deletes the rows of
-the shard, and its commit drops the held ones. So all rows before the statement are applied, held or skipped, and no row
-after it is. No other shard has to agree, and no lock is needed.
+**A DDL** of a shard goes to the end of the shard's queue, never directly to the target. The caller finds its effect,
+and may ask a server for that. A DDL that only an operator can decide does not stop the window: it is queued with its
+reason, and the rows after it are held raw as long as the structure after it is unknown.
 
 | the statement                                               | is queued                                     |
 |-------------------------------------------------------------|-----------------------------------------------|
@@ -35,30 +28,33 @@ after it is. No other shard has to agree, and no lock is needed.
 | creates a mismatched shard, or one of unknown structure     | with a reason, as a DDL of this shard alone   |
 | has a command of an operator (core.ddl.statementcommands)   | not at all (skip), or as the command says     |
 | replaces a waiting shard by a mismatched one (OR REPLACE)   | the same, after the entries that wait         |
-| is missing: later rows contradict the structure             | with a reason, structure unknown              |
+| is missing in the binlog (sql_log_bin=0): later rows        | with a reason, structure unknown              |
+| contradict the structure                                    |                                               |
 | may have changed rows without row events                    | with a reason, before all rows of its segment |
 
 If a statement cannot be read, an operator decides about it for each shard that it may concern. If it can concern no
-shard, it is skipped and recorded. Any other error (rows of an unknown table) ends the window before the segment that
-causes it, so that everything before it is still applied. The error is raised only if that segment is the first. In
-optimistic mode a window also ends before a shard is created under the name of a dropped one, because rows of both may
-have other columns.
+shard, it is skipped and recorded. A missing statement is found while the first attempt at the window reads, before a
+target gets any row. Then the window is planned again with a DDL of unknown effect where the contradiction begins.
 
-A SEQUENCE writes rows like a table, but it is not a shard: its rows are skipped and counted, under every later name.
-The tables of gh-ost and pt-online-schema-change are not shards either. Statements that a tool runs on its online-DDL
-shadow table become DDL of the shard where the shadow table takes the shard's place (core.ddl.online).
+**A RENAME** ends the window: the window uses the old names, and the commit changes them last. A shard that is dropped
+while rows or DDL of it wait is renamed too, so that its name becomes free. In optimistic mode a window also ends before
+a shard is created under the name of a dropped one, because rows of both may have other columns.
 
-Rows that contradict the structure of their shard: a DDL of it is missing in the binlog (sql_log_bin=0).
+**TRUNCATE and DROP TABLE** of the only shard of a target are DDLs too (core.ddl.onetoone): the rows after them wait.
+With `drop-shard-rows: delete` those of a shard of a merged target begin and end a window: its last step deletes the
+rows of the shard, and its commit drops the held ones. So all rows before the statement are applied, held or skipped,
+and no row after it is. No other shard has to agree, and no lock is needed.
 
-The first attempt at a window finds them while it reads, before a target gets any row. The window is then planned again:
-where the contradiction begins, a DDL of unknown effect is put into the queue of that shard. From there on the rows of
-the shard are held raw, and an operator has to name the missing statement. All other shards go on.
+**Tables that are no shards**: the rows of a SEQUENCE are skipped and counted, under every later name. Statements that
+gh-ost or pt-online-schema-change run on a shadow table become DDL of the shard where the shadow takes its place
+(core.ddl.online).
 
-The sections of a large window: each is committed before the next one, which is read meanwhile.
+**An error** (rows of an unknown table) ends the window before the segment that causes it, so that everything before it
+is still applied. It is raised only if that segment is the first.
 
-A section is applied like a window: it has the size of one, its own number for the fence, and its own transactions. If
-something goes wrong in a section, the window ends before it, and the next window begins there. So only a window whose
-plan can be cut between any two segments has more than one section:
+**Sections** divide a large window: each is committed before the next one, which is read meanwhile. A section has the
+size of a window, its own number for the fence, and its own transactions. If something goes wrong in a section, the
+window ends before it. So only a window whose plan can be cut between any two segments has more than one section:
 
 | the window                                            | because                                                      |
 |-------------------------------------------------------|--------------------------------------------------------------|
@@ -78,14 +74,11 @@ from itertools import takewhile
 from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.online import OnlineStep, OnlineTable, Swapped
-from unshard.core.ddl.queue import HeldFile, ShardState
+from unshard.core.ddl.queue import HeldFile, ShardState, releasable
 from unshard.core.ddl.sequences import followed, is_about_sequence
-from unshard.core.ddl.shardgroup import releasable
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, command_for, under
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.relay.chain import require_chain
-from unshard.core.relay.segment import ByteRange, Segment, Statement
-from unshard.core.window.pace import WindowLimits
+from unshard.core.relay.segment import ByteRange, Segment, Statement, require_chain
 from unshard.core.window.plan import (
     AppliedCommand,
     Border,
@@ -96,6 +89,7 @@ from unshard.core.window.plan import (
     Read,
     Release,
     UnreadStatement,
+    WindowLimits,
 )
 from unshard.core.window.shardchanges import (
     PlanRules,
@@ -111,30 +105,6 @@ from unshard.errors import UnshardError
 from unshard.errors.locks import MismatchedNewShard, UnknownShard
 from unshard.errors.rows import RowsContradict
 
-
-def is_met(found: Contradiction, segment: Segment) -> bool:
-    """Whether a window that passes the segment reads the contradicting rows."""
-    if not found.committed:
-        return found.segment == segment.name
-    prepared = (commit.prepared for commit in segment.commits)
-    return any((one.segment, one.start) == (found.segment, found.start) for one in prepared)
-
-
-def text_of(found: Contradiction, table: TableId) -> str:
-    """Return the text that is shown in place of the missing statement."""
-    return f"(not in the binlog) a change of {table} after which its columns are {found.columns}"
-
-
-def fingerprint_of(found: Contradiction, target: TableId) -> str:
-    """Return the DDL fingerprint of the missing change: it is equal for shards whose rows have the same new columns."""
-    return f"unlogged change of {target} to {found.columns}"
-
-
-def reason_of(found: Contradiction) -> str:
-    """Return the message that asks the operator."""
-    return str(RowsContradict(str(found.shard), str(found.location), found.words))
-
-
 # --- the rows of a segment that a window reads
 
 
@@ -142,21 +112,7 @@ Contradicted = Mapping[TableId, tuple[Contradiction, ShardState]]
 """Tables whose rows contradict their structure in the segment, each with the state of the shard from there on."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentReading:
-    """The values that are equal for all segments up to the next statement."""
-
-    source: str
-    target_of: Callable[[TableId], TableId | None]
-    apart: frozenset[TableId]
-    """Tables that are not shards."""
-    stopped: frozenset[TableId]
-    """Suspended targets of the source."""
-
-
-def reads(
-    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
-) -> Iterator[Read]:
+def reads(source: str, walk: Walk, segment: Segment, rules: PlanRules, contradicted: Contradicted) -> Iterator[Read]:
     """Yield the reads of a segment, with a disposition for each routed table.
 
     XA transactions that were prepared before and are committed here come first: until their COMMIT no other
@@ -166,30 +122,27 @@ def reads(
         own = commit.prepared
         whole = replace(segment, end=commit.end, next_file="", ranges=(ByteRange(own.start, own.end, own.tables),))
         cut = {table: found for table, found in contradicted.items() if found[0].committed}
-        if read := _segment_read(reading, whole, shards, cut):
+        if read := _segment_read(source, walk, whole, rules, cut):
             dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
             yield Read(own.segment, own.file, read.ranges, dispositions, True, segment.first_time)
-    if read := _segment_read(reading, segment, shards, contradicted):
+    if read := _segment_read(source, walk, segment, rules, contradicted):
         yield read
 
 
 def _segment_read(
-    reading: SegmentReading, segment: Segment, shards: Mapping[TableId, ShardState], contradicted: Contradicted
+    source: str, walk: Walk, segment: Segment, rules: PlanRules, contradicted: Contradicted
 ) -> Read | None:
-    found = {
-        table: target
-        for r in segment.ranges
-        for table, _ in r.tables
-        if table not in reading.apart and (target := reading.target_of(table))
-    }
+    apart = walk.sequences | {online_table.table for online_table in walk.online_tables}
+    tables = {table for r in segment.ranges for table, _ in r.tables if table not in apart}
+    found = {table: target for table in tables if (target := rules.target_of(table))}
     dispositions: list[Disposition] = []
     for table, target in sorted(found.items()):
-        state = shards.get(table)
+        state = walk.shards.get(table)
         if state is None or state.has_left:
-            raise UnknownShard(str(Shard(reading.source, table)), str(target), str(segment.begins))
+            raise UnknownShard(str(Shard(source, table)), str(target), str(segment.begins))
         if state.is_dropped or (state.start is not None and segment.ends <= state.start):
             continue
-        before = _disposition(state, segment, reading)
+        before = _disposition(state, segment, rules)
         dispositions += _cut(before, *contradicted[table], segment) if table in contradicted else (before,)
     tables = {disposition.shard.table for disposition in dispositions}
     ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
@@ -198,8 +151,8 @@ def _segment_read(
     return Read(segment.name, segment.file, ranges, tuple(dispositions), first_time=segment.first_time)
 
 
-def _disposition(state: ShardState, segment: Segment, reading: SegmentReading) -> Disposition:
-    waits = state.queue or state.held or not state.structure or state.target in reading.stopped
+def _disposition(state: ShardState, segment: Segment, rules: PlanRules) -> Disposition:
+    waits = state.queue or state.held or not state.structure or state.target in rules.stopped
     hold = state.last_seq if waits else None
     start = state.start if state.start is not None and state.start > segment.begins else None
     return Disposition(state.shard, state.target, state.structure, hold, start)
@@ -269,18 +222,14 @@ class Sections:
     """The sections of a window up to some segment."""
 
     begun: Walk
-    """The walk before the first segment."""
     most: int
     borders: tuple[Border, ...] = ()
     size: int = 0
-    """Bytes in the last section."""
 
     def may_end(self, walk: Walk) -> bool:
-        """Whether another section may follow the segments of this walk."""
         return len(self.borders) + 1 < self.most and self.has_only_rows(walk)
 
     def ended(self, walk: Walk) -> "Sections":
-        """Return the sections with a border after this walk."""
         last_time = max(segment.last_time for segment in walk.passed)
         border = Border(len(walk.reads), walk.passed[-1].ends, walk.passed[-1].gtid, last_time)
         return replace(self, borders=(*self.borders, border), size=0)
@@ -298,7 +247,6 @@ class Sections:
 
 
 def _is_applied(read: Read) -> bool:
-    """Whether all rows of the transactions in these ranges are applied."""
     return not read.committed and all(
         each.hold is None and each.structure and each.until is None for each in read.dispositions
     )
@@ -550,21 +498,30 @@ def _read(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     found, contradicted = walk, {}
     for each in rules.contradictions:
         state = found.shards.get(each.shard.table)
-        if is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
+        if _is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
             found = coordinate(found, *_unlogged(each, state.target, segment))
             contradicted[each.shard.table] = each, found.shards[each.shard.table]
-    reading = SegmentReading(
-        source,
-        rules.target_of,
-        walk.sequences | {online_table.table for online_table in walk.online_tables},
-        rules.stopped,
-    )
-    return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
+    return replace(found, reads=(*walk.reads, *reads(source, walk, segment, rules, contradicted)))
+
+
+def _is_met(found: Contradiction, segment: Segment) -> bool:
+    """Whether a window that passes the segment reads the contradicting rows."""
+    if not found.committed:
+        return found.segment == segment.name
+    prepared = (commit.prepared for commit in segment.commits)
+    return any((one.segment, one.start) == (found.segment, found.start) for one in prepared)
 
 
 def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, StatementSite]":
-    """Return the change that is missing in the binlog, and the location where it is assumed."""
+    """Return the change that is missing in the binlog, and the location where it is assumed.
+
+    Its fingerprint is equal for shards whose rows have the same new columns.
+    """
     table, end = found.shard.table, segment.start if found.committed else found.location.position
-    change = Undecided(table, reason_of(found), text_of(found, target), fingerprint_of(found, target))
-    statement = Statement(text_of(found, table), table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
+    reason = str(RowsContradict(str(found.shard), str(found.location), found.words))
+    routed, own = (
+        f"(not in the binlog) a change of {it} after which its columns are {found.columns}" for it in (target, table)
+    )
+    change = Undecided(table, reason, routed, f"unlogged change of {target} to {found.columns}")
+    statement = Statement(own, table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
     return change, StatementSite(found.shard, target, replace(segment, end=end), statement)

@@ -76,7 +76,6 @@ class Revision:
 
     @property
     def targets(self) -> frozenset[TableId]:
-        """The targets whose groups are changed."""
         return frozenset(state.target for state in (*self.out, *self.filtered))
 
     @property
@@ -87,7 +86,6 @@ class Revision:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The changes, one sentence each."""
         out = (f"{state.shard} leaves {state.target}, its rows stay there" for state in self.out)
         return (*out, *(f"other changes of {state.shard} are left out" for state in self.filtered))
 
@@ -122,7 +120,7 @@ def _follows_rename(before: Reshaping, after: Reshaping, schema: TableSchema | N
     """
     if len(before.mapped) != len(after.mapped) or replace(before, mapped=()) != replace(after, mapped=()):
         return False
-    there = {column.name.lower() for column in schema.columns} if schema else set()
+    there = schema.by_name.keys() if schema else set[str]()
     pairs = [(one, two) for one, two in zip(before.mapped, after.mapped, strict=True) if one.column != two.column]
     alike = all(_of_column(one, "") == _of_column(two, "") for one, two in pairs)
     names = [name for one, two in pairs for name in ((one.source, two.source), (one.column, two.column))]

@@ -26,15 +26,13 @@ from unshard.core.ddl.effects import (
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.onetoone import is_only, whole_entry
 from unshard.core.ddl.online import Online, OnlineTables
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState, WholeChange, matching_shard
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
-from unshard.core.ddl.shardgroup import matching_shard
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, counted
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.rules.shardrows import ShardRows
-from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import (
     AppliedCommand,
     Contradiction,
@@ -43,6 +41,7 @@ from unshard.core.window.plan import (
     Rename,
     StructureChange,
     UnreadStatement,
+    WindowLimits,
 )
 from unshard.errors.locks import MismatchedNewShard, RecreatedShard, UnknownShard
 
@@ -61,26 +60,21 @@ class PlanRules:
     window_bytes: int
     """Largest size of a window, or of a section of a window that can have several."""
     sections: int = 1
-    """Largest number of sections."""
     safe_until: Location | None = None
     """Windows that begin before it run in safe mode: the dump may have seen their rows."""
     force_safe: bool = False
     sequences: frozenset[TableId] = frozenset()
-    """The sequences of the source at the checkpoint."""
     orders: tuple[StatementCommand, ...] = ()
     """Commands about statements that no window has reached."""
     ordered: Effects | None = None
     """As `effects`, without the task's filters: a command overrides them."""
     history: str = ""
-    """The GTIDs up to the checkpoint."""
     stopped: frozenset[TableId] = frozenset()
     """Suspended targets of the source (core.window.suspension): all rows for them are held."""
     retried: tuple[TableId, ...] = ()
-    """Targets that go on after a suspension."""
     together: WindowLimits = FILE_BY_FILE
     """How many of their held rows are released together, so that they are compacted with later corrections."""
     online_tables: OnlineTables = ()
-    """The tables of online DDL tools at the checkpoint."""
     contradictions: tuple[Contradiction, ...] = ()
     """Rows without the structure of their shard, found by an attempt at this window."""
     online: Online | None = None
@@ -121,7 +115,6 @@ class Walk:
 
     shards: Mapping[TableId, ShardState]
     peers: tuple[ShardState, ...]
-    """Shards of other sources."""
     reads: tuple[Read, ...] = ()
     queued: tuple[QueueEntry, ...] = ()
     structures: tuple[StructureChange, ...] = ()
@@ -151,7 +144,6 @@ class StatementSite:
 
     @property
     def location(self) -> Location:
-        """The end of the statement."""
         return Location(self.segment.file, self.segment.end)
 
 
@@ -186,7 +178,6 @@ def apply_effect(walk: Walk, effect: Effect, site: StatementSite) -> Walk:
 
 
 def _lose(walk: Walk, effect: Leaves | Truncates | Moves | Together, site: StatementSite) -> Walk:
-    """Apply a statement after which the target lacks rows of a shard, or the shard has another target."""
     match effect:
         case Leaves():
             found = _remove(walk, effect.whole, site)

@@ -31,67 +31,38 @@ from datetime import datetime
 from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
-from unshard.errors import UnshardError
+from unshard.errors import UnshardError, ddl, foreignkeys, rows, rules
 from unshard.errors.checks import TargetNamesAlike
-from unshard.errors.ddl import TargetLacksColumns
-from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
-from unshard.errors.rows import (
-    ChangedRowMissing,
-    Collision,
-    ColumnLeftOut,
-    ColumnNotInTarget,
-    ColumnTypesDiffer,
-    EngineNotTransactional,
-    KeyColumnMissing,
-    KeyOutOfOrder,
-    MovedRowUnknown,
-    NoTargetTable,
-    RowRefused,
-    RowsMissing,
-    StatementWarned,
-    WriteRefused,
-)
-from unshard.errors.rules import (
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
-    RowFilterFailed,
-    RowsFiltered,
-)
 
 ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
-    NoTargetTable,
-    RowRefused,
-    ColumnNotInTarget,
-    ColumnTypesDiffer,
-    KeyColumnMissing,
-    Collision,
-    KeyOutOfOrder,
-    RowsMissing,
-    EngineNotTransactional,
-    StatementWarned,
-    WriteRefused,
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
-    RowsFiltered,
-    RowFilterFailed,
-    ColumnLeftOut,
-    ChangedRowMissing,
-    MovedRowUnknown,
-    ReferencedRowMissing,
-    RowReferenced,
-    ConnectedTargetWaits,
-    TargetLacksColumns,
+    rows.NoTargetTable,
+    rows.RowRefused,
+    rows.ColumnNotInTarget,
+    rows.ColumnTypesDiffer,
+    rows.KeyColumnMissing,
+    rows.Collision,
+    rows.KeyOutOfOrder,
+    rows.RowsMissing,
+    rows.EngineNotTransactional,
+    rows.StatementWarned,
+    rows.WriteRefused,
+    rules.ExtractedColumnMissing,
+    rules.ExtractedColumnTaken,
+    rules.ExtractedValueUnfit,
+    rules.ExtractionNeedsTable,
+    rules.MappedColumnMissing,
+    rules.MappedColumnUnfit,
+    rules.MappedNotKey,
+    rules.RowsFiltered,
+    rules.RowFilterFailed,
+    rows.ColumnLeftOut,
+    rows.ChangedRowMissing,
+    rows.MovedRowUnknown,
+    foreignkeys.ReferencedRowMissing,
+    foreignkeys.RowReferenced,
+    foreignkeys.ConnectedTargetWaits,
+    ddl.TargetLacksColumns,
     TargetNamesAlike,
 )
 """Errors of a window that concern one target only."""
@@ -114,15 +85,14 @@ class Refusal:
     column: str
     key: str
     words: str
-    code: str = RowRefused.code
+    code: str = rows.RowRefused.code
     parts: str = ""
-    """The error's fields as JSON; empty: it is a RowRefused that was recorded before there were others."""
+    """The error's fields as JSON; empty: it is a rows.RowRefused that was recorded before there were others."""
 
     @property
     def error(self) -> UnshardError:
-        """The error itself."""
         if not self.parts:
-            return RowRefused(str(self.target), self.column, self.key, self.words)
+            return rows.RowRefused(str(self.target), self.column, self.key, self.words)
         try:
             return codec.loads(KINDS[self.code], self.parts)
         except (ValueError, KeyError, TypeError) as error:
@@ -131,7 +101,7 @@ class Refusal:
     @property
     def may_come_in_parts(self) -> bool:
         """Whether the target may be suspended after some of the window's transactions are done."""
-        return self.code != Collision.code
+        return self.code != rows.Collision.code
 
 
 def refusal_of(target: TableId, error: UnshardError) -> Refusal:
@@ -148,7 +118,6 @@ class SuspendedTarget:
     source: str
     refusal: Refusal
     window: int
-    """Number of the window with the error."""
     structure: str
     """Digest of the target's structure at the error, empty without the table; after a change it is tried again."""
     times: int

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from unshard.core.ddl.lockstages import named
+from unshard.core.ddl.lock import named
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import amount, one_line, size
@@ -171,7 +171,6 @@ class Surroundings:
 
     shards: Mapping[Shard, ShardState] = field(default_factory=dict)
     locks: Mapping[TableId, LockHold] = field(default_factory=dict)
-    """The open lock of each target."""
     suspended: Mapping[TableId, str] = field(default_factory=dict)
     """Targets that take no rows of the source, with the error."""
 
@@ -232,7 +231,6 @@ def kept(plan: Plan, around: Surroundings) -> Iterator[Detail]:
 
 
 def _dispositions(plan: Plan) -> Iterator[Disposition]:
-    """Yield what happens to the rows of each shard, once for each way."""
     seen = set()
     for each in (disposition for read in plan.reads for disposition in read.dispositions):
         key = each.shard, each.hold is None
@@ -242,7 +240,6 @@ def _dispositions(plan: Plan) -> Iterator[Disposition]:
 
 
 def _reason(shard: Shard, target: TableId, structure: str, plan: Plan, around: Surroundings) -> tuple[str, str, str]:
-    """Return why rows of a shard are not applied, the lock that is the reason, and the DDL."""
     if target in around.suspended:
         return f"the target is suspended: {one_line(around.suspended[target])}", "", ""
     state, lock = around.shards.get(shard), around.locks.get(target)

@@ -12,13 +12,15 @@ from unshard.adapters.serverstate import account
 from unshard.adapters.structures import read_foreign_keys
 from unshard.adapters.tablerows import try_select, value_range
 from unshard.config import Connections, Consistency, Instance, Task, TaskMode, resolve
-from unshard.core.checks import grants
 from unshard.core.checks.items import (
+    Grant,
     Item,
     Severity,
     engine_problems,
     image_problems,
     kept_for,
+    missing_privileges,
+    parse_grants,
     problem,
     retention_problems,
     shortened,
@@ -339,16 +341,16 @@ def variables(connection: Connection) -> dict[str, str]:
     return serverstate.global_variables(connection, VARIABLES)
 
 
-def granted(connection: Connection) -> tuple[grants.Grant, ...]:
+def granted(connection: Connection) -> tuple[Grant, ...]:
     """Return the privileges of the account."""
-    return grants.parse(serverstate.shown_grants(connection))
+    return parse_grants(serverstate.shown_grants(connection))
 
 
 def lacking(
-    connection: Connection, where: str, privileges: Sequence[str], known: Sequence[grants.Grant], schema: str = "*"
+    connection: Connection, where: str, privileges: Sequence[str], known: Sequence[Grant], schema: str = "*"
 ) -> list[UnshardError]:
     """Return the error that names the privileges that the account lacks on that scope."""
-    missing = grants.missing(known, privileges, schema)
+    missing = missing_privileges(known, privileges, schema)
     scope = "*.*" if schema == "*" else f"{mysql.identifier(schema)}.*"
     return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
 
@@ -393,10 +395,10 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
 
 
 def _readable(
-    connection: Connection, tables: Mapping[TableId, TableId], known: Sequence[grants.Grant]
+    connection: Connection, tables: Mapping[TableId, TableId], known: Sequence[Grant]
 ) -> tuple[list[TableId], list[UnshardError]]:
     """Run a SELECT on every shard that no grant is known to permit: exact for any roles of the account."""
-    open_schemas = {table.schema: not grants.missing(known, ("SELECT",), table.schema) for table in tables}
+    open_schemas = {table.schema: not missing_privileges(known, ("SELECT",), table.schema) for table in tables}
     readable: list[TableId] = []
     refused: list[UnshardError] = []
     for table in tables:

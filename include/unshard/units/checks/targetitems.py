@@ -28,13 +28,11 @@ from unshard.core.checks.items import (
     version_problems,
     wrong_settings,
 )
-from unshard.core.join.decision import conflicts_of
+from unshard.core.join.decision import conflicts_of, foreign_columns, undumped_columns, unjoined_columns
 from unshard.core.join.group import begin
-from unshard.core.join.start import foreign_columns, undumped_columns, unjoined_columns
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import fitted
-from unshard.core.rules.extractors import constants_of
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import Reshaping, constants_of
 from unshard.core.structures.comparison import narrower, structure_differences, unfit_reasons
 from unshard.core.structures.parsedtable import Part, PartKind
 from unshard.errors import UnshardError

@@ -19,10 +19,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.lock import DdlLock, Outcome, opening, script, skip_resolutions
-from unshard.core.ddl.lockstages import LockStage, LockStep, execution_stages, lock_stages, open_stage
-from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.shardgroup import admissions
+from unshard.core.ddl.lock import (
+    DdlLock,
+    LockStage,
+    LockStep,
+    Outcome,
+    execution_stages,
+    lock_stages,
+    open_stage,
+    opening,
+    script,
+    skip_resolutions,
+)
+from unshard.core.ddl.queue import QueueEntry, WholeChange, admissions
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.stages import evaluate
 from unshard.errors import UnshardError
@@ -202,7 +211,7 @@ def _is_due(lock: DdlLock, scene: Scene, as_source: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Execution:
-    """The execution of a lock while its stages run (core.ddl.lockstages), holding the lock's guard."""
+    """The execution of a lock while its stages run (core.ddl.lock), holding the lock's guard."""
 
     lock: DdlLock
     scene: Scene

@@ -31,22 +31,25 @@ from unshard.core.ddl.effects import (
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.foreignkeys import adds_keys, for_target
-from unshard.core.ddl.grammar import (
-    IGNORE_REASON,
-    alter_specs,
-    changes_without,
-    engine_options,
-    without_specs,
-)
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.names import changes_rows
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.sessioneffects import elsewhere, session_note
-from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
+from unshard.core.ddl.statement import (
+    IGNORE_REASON,
+    alter_specs,
+    changes_without,
+    engine_options,
+    fingerprint,
+    read,
+    retarget,
+    without_specs,
+)
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.columnmapping import overlaps, touched_mapping

@@ -59,8 +59,9 @@ from unshard.adapters.structures import read_constraints, read_foreign_keys, rea
 from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
 from unshard.adapters.targetddl import DdlTrialTables, TriedTable, create_schema
 from unshard.core.ddl.foreignkeys import clauses_of, for_present
+from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.statement import DdlKind, read, retarget
+from unshard.core.ddl.statement import read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement

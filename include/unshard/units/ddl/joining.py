@@ -29,13 +29,22 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from unshard.core.ddl.lock import DdlLock
-from unshard.core.ddl.lockstages import named
-from unshard.core.ddl.queue import QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import groups, is_alone
+from unshard.core.ddl.lock import DdlLock, named
+from unshard.core.ddl.queue import QueueEntry, ShardState, groups, is_alone
 from unshard.core.join.changekind import ChangeKind
-from unshard.core.join.decision import conflicts_of, steps_to_join
-from unshard.core.join.difference import Step, Target, apply, target_of
+from unshard.core.join.decision import begun_at, begun_names, conflicts_of, steps_to_join, unjoined_columns
+from unshard.core.join.difference import (
+    AlterPart,
+    Step,
+    Target,
+    alter_parts,
+    apply,
+    has_same_effect,
+    leads_to,
+    single_parts,
+    taken_names,
+    target_of,
+)
 from unshard.core.join.group import Member, begin, intended, with_member
 from unshard.core.join.joined import (
     Completion,
@@ -44,16 +53,14 @@ from unshard.core.join.joined import (
     OpenChange,
     with_reloaded,
 )
-from unshard.core.join.joinstages import (
+from unshard.core.join.planning import (
     ColumnsOfShard,
     Following,
+    JoinPlan,
+    JoinScene,
     JoinStage,
     JoinStep,
     TargetChange,
-)
-from unshard.core.join.planning import (
-    JoinPlan,
-    JoinScene,
     adopted_names,
     announced,
     digest_of,
@@ -62,8 +69,6 @@ from unshard.core.join.planning import (
     needed_states,
     plan_join,
 )
-from unshard.core.join.start import begun_at, begun_names, unjoined_columns
-from unshard.core.join.statements import AlterPart, alter_parts, has_same_effect, leads_to, single_parts, taken_names
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase

@@ -13,8 +13,8 @@ from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.target.fence import NO_SOURCE, Pair, record_ddl
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
+from unshard.core.join.difference import IN_TASK_ZONE
 from unshard.core.join.joined import JoinStatement
-from unshard.core.join.statements import IN_TASK_ZONE
 from unshard.core.join.tables import features
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement

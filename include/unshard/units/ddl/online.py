@@ -43,10 +43,11 @@ from unshard.core.ddl.online import (
     names_word,
     shadow_of,
 )
+from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import net_renames
-from unshard.core.ddl.statement import Ddl, DdlKind, read, retarget
+from unshard.core.ddl.statement import read, retarget
 from unshard.core.model import TableId, TableSchema, shape_of
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.filters import Action, Event

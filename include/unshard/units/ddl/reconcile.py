@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.columnnames import as_own, named, own_names
-from unshard.core.ddl.queue import OperatorDecision, ShardState
+from unshard.core.ddl.queue import OperatorDecision, ShardState, groups, matching_shard
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
-from unshard.core.ddl.shardgroup import groups, matching_shard
 from unshard.core.model import TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown

@@ -19,9 +19,8 @@ from unshard.core.ddl.lock import (
     members_of,
 )
 from unshard.core.ddl.onetoone import waiting
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange, chain, groups
 from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
-from unshard.core.ddl.shardgroup import chain, groups
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.columnreload import filled_columns, own_values
 from unshard.core.shown import differing_words

@@ -11,9 +11,10 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
 from unshard.core.ddl.hiddenstructure import NOTHING, are_alike, changed_columns, is_hidden, text_between
+from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record
-from unshard.core.ddl.statement import Ddl, DdlKind, read
+from unshard.core.ddl.statement import read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.shown import one_line

@@ -38,9 +38,8 @@ from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema, shape_of
-from unshard.core.relay.chain import FIRST_POSITION
 from unshard.core.relay.gtidset import History
-from unshard.core.relay.segment import SchemaDefault
+from unshard.core.relay.segment import FIRST_POSITION, SchemaDefault
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.comparison import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase

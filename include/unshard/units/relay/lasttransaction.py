@@ -50,9 +50,8 @@ from unshard.binlog.sparse import images_at
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import GTIDS, HISTORIES, QueryKind, classify, read_gtid, read_history
 from unshard.core.model import Location, Server, TableId
-from unshard.core.relay.chain import POSITIONS
 from unshard.core.relay.gtidset import has_gtid
-from unshard.core.relay.segment import RowImages, TransactionContent, difference
+from unshard.core.relay.segment import POSITIONS, RowImages, TransactionContent, difference
 from unshard.errors.relay import FailoverDiverged, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 

@@ -51,9 +51,8 @@ from unshard.binlog.events import (
 from unshard.binlog.runs import Run
 from unshard.binlog.transactions import GTIDS
 from unshard.core.model import Location, Server
-from unshard.core.relay.chain import dump_start
 from unshard.core.relay.gtidset import History, contains, same
-from unshard.core.relay.segment import Segment
+from unshard.core.relay.segment import Segment, dump_start
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
     BinlogPurged,

@@ -8,7 +8,7 @@ from itertools import chain
 from unshard.adapters import binlogstream, mysql
 from unshard.binlog.events import ARTIFICIAL, BETWEEN, EventType, read_frame
 from unshard.core.model import Location, Server
-from unshard.core.relay.chain import POSITIONS
+from unshard.core.relay.segment import POSITIONS
 from unshard.core.task.lag import Unread
 from unshard.errors.relay import DumpRefused
 

@@ -29,17 +29,15 @@ import pyarrow.compute as pc
 from unshard.adapters.target import Destination
 from unshard.adapters.target.sending import refuse_nulls
 from unshard.adapters.target.targetrows import LineForm, key_of
-from unshard.binlog.tablemap import numbers_of
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
-from unshard.core.rules.extractors import constants_of
-from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping, constants_of
 from unshard.core.sql import charsets
 from unshard.core.sql.charsets import is_stored_alike
-from unshard.core.structures.labels import read_labels
+from unshard.core.structures.columntypes import read_labels
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 
 FLOATS = frozenset({"float", "double"})
@@ -60,7 +58,7 @@ def rounds(shard_column: Column, target_column: Column) -> bool:
     """Whether floating-point values lose digits because the column limits their number."""
     if target_column.data_type not in FLOATS or shard_column.data_type not in FLOATS:
         return False
-    target_digits, shard_digits = numbers_of(target_column.column_type)[1:], numbers_of(shard_column.column_type)[1:]
+    target_digits, shard_digits = target_column.numbers[1:], shard_column.numbers[1:]
     return bool(target_digits) and (
         shard_column.data_type != target_column.data_type or not shard_digits or shard_digits > target_digits
     )
@@ -74,7 +72,7 @@ def _blanks(shard_column: Column, target_column: Column, array: pa.Array) -> tup
 
 
 def _zeros(shard_column: Column, target_column: Column, array: pa.Array) -> tuple[pa.Array, str]:
-    (width,) = numbers_of(target_column.column_type)
+    (width,) = target_column.numbers
     return pc.less(pc.binary_length(array), width), "the target's column pads it with zero bytes"
 
 

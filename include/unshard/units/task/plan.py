@@ -22,8 +22,7 @@ from unshard.config import Connections, Task, environment_connections
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail
-from unshard.core.task.fullstages import FullStage, last_stage, source_stages
-from unshard.core.task.state import PauseState, Phase, SyncState
+from unshard.core.task.state import FullStage, PauseState, Phase, SyncState, last_stage, source_stages
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept

@@ -22,8 +22,7 @@ from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.checks.items import summaries
 from unshard.core.model import Location
 from unshard.core.stages import evaluate
-from unshard.core.task.fullstages import FullMode, FullStage, FullStep, source_stages
-from unshard.core.task.state import PauseKind, PauseState, Phase
+from unshard.core.task.state import FullMode, FullStage, FullStep, PauseKind, PauseState, Phase, source_stages
 from unshard.errors.checks import EngineReplaced, IndexesLeftOut, StorageLeftOut
 from unshard.errors.meta import TaskPaused
 from unshard.units.begun import begun_in

@@ -25,12 +25,11 @@ from unshard.adapters.spark import map_items
 from unshard.config import Instance
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.online import Role as Shown
-from unshard.core.ddl.parsed import Ddl, Role
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import ShardState
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.statement import read
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.relay.chain import chain
-from unshard.core.relay.segment import Statement
+from unshard.core.relay.segment import Statement, chain
 from unshard.core.rows.rowerrors import Found
 from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Chunk, ChunkState, Phase, SyncState

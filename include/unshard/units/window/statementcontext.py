@@ -2,7 +2,7 @@
 
 * The time zone of a session that used its server's: the task's, because the target may have another one.
 * The default character set of a schema, for tables that are created or altered without a character set.
-* Types and character sets that have another meaning on the target (core.structures.sourcetypes).
+* Types and character sets that have another meaning on the target (core.ddl.schemadefaults).
 
 Defaults are followed from the snapshot on, statement by statement (core.ddl.schemadefaults). Each change is stored at
 once, so the next plan begins at the checkpoint and not at the snapshot.
@@ -42,15 +42,14 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
-from unshard.core.checks import grants
+from unshard.core.checks.items import missing_privileges, parse_grants
 from unshard.core.ddl.names import RowChange, concerned, may_hide, mentions, row_change
-from unshard.core.ddl.parsed import Ddl, Role
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.ddl.schemadefaults import altered, relies_on_schema
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.schemadefaults import DEPENDS, Meanings, altered, as_source_means, relies_on_schema
+from unshard.core.ddl.statement import read
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
-from unshard.core.structures.sourcetypes import DEPENDS, Meanings, as_source_means
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
 from unshard.units.ddl.trial import TrialOfStatements
@@ -312,7 +311,7 @@ def _sees_all(connection: Connection) -> bool:
     lines = serverstate.shown_grants(connection)
     is_revoked = any(line.startswith("REVOKE") for line in lines)
     spelling = serverstate.global_variables(connection, ["lower_case_table_names"])
-    return not (is_revoked or grants.missing(grants.parse(lines), SEES_ALL)) and spelling.popitem()[1] in ("0", "1")
+    return not (is_revoked or missing_privileges(parse_grants(lines), SEES_ALL)) and spelling.popitem()[1] in ("0", "1")
 
 
 def _changed_tables(connection: Connection, change: RowChange) -> Changed:

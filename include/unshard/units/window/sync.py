@@ -53,8 +53,7 @@ from unshard.core.rules.shardrows import ShardRows, rows_of, why_unknown
 from unshard.core.stages import evaluate
 from unshard.core.structures.hiddencolumns import with_stored_values
 from unshard.core.task.state import EVERYTHING, BegunWindow, PendingWork, Phase, SyncState
-from unshard.core.window.pace import Pace, next_bytes, next_sections, remembered
-from unshard.core.window.plan import Contradiction, Deletion, Plan
+from unshard.core.window.plan import Contradiction, Deletion, Pace, Plan, next_bytes, next_sections, remembered
 from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
