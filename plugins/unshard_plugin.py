@@ -27,5 +27,5 @@ class UnshardPlugin(AirflowPlugin):
             "destination": "nav",
             "url_route": "unshard",
             "nav_top_level": True,
-        },
+        }
     ]

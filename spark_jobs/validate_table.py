@@ -15,8 +15,19 @@ from unshard.adapters.spark import map_items, session
 from unshard.config import environment_connections, load_task
 from unshard.config.allowed import spark_connection
 from unshard.core.model import TableId
-from unshard.units.validate.compare import RangeComparison, Sessions, TableCheck, ranges, read_comparison, write_range
-from unshard.units.validate.validate import ChunkResult, Settings, TableResult, chunk_rows, validate
+from unshard.units.validate.validate import (
+    ChunkResult,
+    RangeComparison,
+    Sessions,
+    Settings,
+    TableCheck,
+    TableResult,
+    chunk_rows,
+    ranges,
+    read_comparison,
+    validate,
+    write_range,
+)
 from unshard.units.work import Work, open_work
 
 DEFAULTS = Settings()

@@ -22,7 +22,7 @@ from unshard.operate.command import Force
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.relay import pull
-from unshard.units.task.optimistic import follow_joins
+from unshard.units.task.optimistic import follow_each
 from unshard.units.task.run import Until, run
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
@@ -96,7 +96,7 @@ def observe(work: Work, _: str) -> None:
 
 def follow(work: Work, _: str) -> None:
     joined = dataclasses.replace(work.task, shard_mode=ShardMode.OPTIMISTIC)
-    follow_joins(dataclasses.replace(work, task=joined))
+    follow_each(dataclasses.replace(work, task=joined)).raised()
 
 
 def execute(work: Work, lock: str) -> None:

@@ -15,7 +15,7 @@ from unshard.core.join.difference import Target, target_of
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.join.tables import features
 from unshard.core.model import TableId
-from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.ddl.execute import OnTarget
 from unshard_demo.servers import MariaDb
 
 FIRST, SECOND = ("s1", 11), ("s2", 21)

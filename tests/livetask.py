@@ -26,7 +26,7 @@ from unshard.errors import UnshardError
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
 from unshard.units.relay.tasksource import pull_source
-from unshard.units.task.optimistic import follow_joins
+from unshard.units.task.optimistic import follow_each
 from unshard.units.window import suspending
 from unshard.units.window.sync import WindowReport, run_window
 from unshard.units.work import LIMITS, Limits, Work, open_work
@@ -181,7 +181,7 @@ class LiveTask:
     def coordinate(self) -> bool:
         """Judge the locks and execute the due DDL; return whether a lock was resolved."""
         work = self.work()
-        moved = follow_joins(work)
+        moved = follow_each(work).raised()
         scene = coordinate.observe(work.meta)
         for lock in map(scene.facts, scene.locks):
             if lock.is_executable:

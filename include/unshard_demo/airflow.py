@@ -86,7 +86,8 @@ class Airflow:
                     told = error.read().decode(errors="replace")
                     raise RuntimeError(f"{method} {path}: {error.code} {told}") from error
                 if error.code == 401:
-                    self._log_in()
+                    login = {"username": USER, "password": self.password}
+                    self._token = self._call("POST", "/auth/token", login)["access_token"]
                 else:  # SQLite was busy; the request had no effect
                     time.sleep(min(attempt / 10, 1))
         raise AssertionError("unreachable")
@@ -165,10 +166,6 @@ class Airflow:
     def stop(self) -> None:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
         processes.stop_all(self.programs, STOP_SECONDS)
-
-    def _log_in(self) -> None:
-        login = {"username": USER, "password": self.password}
-        self._token = self._call("POST", "/auth/token", login)["access_token"]
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None, token: str = "") -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}

@@ -109,11 +109,7 @@ def kill(program: Program) -> None:
 
 
 def await_true(
-    condition: Callable[[], bool],
-    seconds: float,
-    programs: Sequence[Program],
-    what: str,
-    pause: float = POLL_SECONDS,
+    condition: Callable[[], bool], seconds: float, programs: Sequence[Program], what: str, pause: float = POLL_SECONDS
 ) -> None:
     """Wait until the condition is true; raises with the end of the log if a program ends before.
 

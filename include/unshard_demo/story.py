@@ -146,7 +146,6 @@ class WindowRecords:
         return tuple(found)
 
     def ddls(self, after: Windows) -> Iterator[ReachedDdl]:
-        """Return the DDL that were reached after those windows."""
         columns = "source, shard_schema, shard_table, seq, `window`, after_digest"
         for source, schema, table, seq, window, digest in self._rows(columns, "shard_ddl"):
             shard = Shard(str(source), TableId(str(schema), str(table)))
@@ -225,7 +224,6 @@ class Rollout:
         say("  the target has the structure of all shards again")
 
     def prove_no_wait(self, began: Windows) -> None:
-        """Raise if a window since then held rows of another shard than the canary."""
         plans = self._records().plans(began)
         if held := {str(shard.table) for shard in held_shards(plans)} - {CANARY.table}:
             raise DemoFailed(f"rows of {', '.join(sorted(held))} waited for the DDL of {CANARY.table}")
@@ -253,7 +251,6 @@ class Rollout:
             return open_differences(self.task, meta, self.connections) if meta else ()
 
     def structural_differences(self) -> tuple[str, ...]:
-        """Return the differences of the target from each shard."""
         with contextlib.closing(mysql.connect(self.target.server)) as connection:
             target = read_schema(connection, TableId("shop", "orders"))
         found: dict[str, None] = {}
@@ -405,7 +402,6 @@ class Story:
         say(f"  all changes by shard: {airflow.url}/unshard/task/{TASK}")
 
     def followed(self) -> dict[str, str]:
-        """Return the state of each run of Airflow that follows a difference."""
         return {run["dag_run_id"]: run["state"] for run in self.stage.airflow.runs(JOIN)}
 
     def catch_up(self) -> None:
@@ -429,7 +425,6 @@ class Story:
         self.figures.windows, self.figures.applied = self.windows_done(), self.applied()
 
     def prove_structures(self) -> None:
-        """Compare the structures, and wait until Airflow's runs have followed all differences to their end."""
         if found := self.rollout().structural_differences():
             raise DemoFailed(f"structures differ: {'; '.join(found)}")
         say("  the structures are equal; Airflow's runs of the differences end")

@@ -67,7 +67,6 @@ class FailureNotifier(BaseNotifier):
         self.send(alert_of(context))
 
     def send(self, alert: Alert) -> None:
-        """Send the alert."""
         self.log.error("%s", alert.text)
 
 

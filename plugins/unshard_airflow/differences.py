@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json, listed, shell
 from unshard_airflow.links import DifferenceRunLink
-from unshard_airflow.operators import only_run, opened
+from unshard_airflow.operators import TaskOperator, only_run, opened
 from unshard_airflow.watch import DifferenceTrigger, shown
 
 if TYPE_CHECKING:
@@ -58,16 +58,13 @@ class StartDifference(BaseOperator):
         raise only_run(self.dag_of_differences, self.difference, {"difference": self.difference})
 
 
-class FollowDifference(BaseOperator):
+class FollowDifference(TaskOperator):
     """Waits until a difference is settled; fails if it is a conflict for longer than `lock-timeout`.
 
     Airflow's triggerer waits, so no process runs meanwhile.
     """
 
-    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.task_file = task_file
-        self.last: DifferenceView | None = None
+    last: "DifferenceView | None" = None
 
     def execute(self, context: "Context") -> Any:
         return self._follow(context)

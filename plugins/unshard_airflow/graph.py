@@ -26,14 +26,13 @@ from airflow.sdk import (
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
-from unshard_airflow.follow import Follow
+from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
 from unshard_airflow.watch import BinlogTrigger
-from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock, TargetsFollow
 
 NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -177,10 +176,7 @@ def join_dag(task: Task) -> DAG:
     """Build `follow_difference`."""
     with _dag(JOIN, task, JOIN_DOC, schedule=None, max_active_runs=100) as dag:
         FollowDifference(
-            task_id="follow_difference",
-            task_file=str(task.path),
-            retries=WAIT_RETRIES,
-            outlets=[work_asset(task)],
+            task_id="follow_difference", task_file=str(task.path), retries=WAIT_RETRIES, outlets=[work_asset(task)]
         )
     return dag
 

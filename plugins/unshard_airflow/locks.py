@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.shown import as_json
-from unshard_airflow.operators import opened
-from unshard_airflow.remedies import remedies
+from unshard_airflow.operators import TaskOperator, opened
+from unshard_airflow.outcome import remedies
 from unshard_airflow.watch import LockTrigger, look
 
 if TYPE_CHECKING:
@@ -39,12 +38,8 @@ def lock_of(context: "Context") -> str:
     return str((run.conf or {}).get("lock") or run.run_id)
 
 
-class Unlock(BaseOperator):
+class Unlock(TaskOperator):
     """Is skipped at first. Clearing it forces the lock without the missing shards."""
-
-    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.task_file = task_file
 
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
@@ -72,16 +67,20 @@ def was_cleared(context: "Context") -> bool:
     return int(context["ti"].max_tries) > int(context["task"].retries or 0)
 
 
-class WaitForShards(BaseOperator):
+class LockOperator(TaskOperator):
+    """Tells what helps with the lock that it has seen, if it fails."""
+
+    seen: "LockView | None" = None
+
+    def remedies(self) -> Sequence[str]:
+        return remedies(self.seen, self.task_file) if self.seen else ()
+
+
+class WaitForShards(LockOperator):
     """Waits until every shard of the group has reached the DDL, the lock is forced, or `lock-timeout` is over.
 
     Airflow's triggerer waits, so no process runs meanwhile, and Airflow may clear the task at any time.
     """
-
-    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.task_file = task_file
-        self.seen: LockView | None = None
 
     def execute(self, context: "Context") -> Any:
         return self._wait(context)
@@ -107,21 +106,15 @@ class WaitForShards(BaseOperator):
         trigger = LockTrigger(task_file=self.task_file, lock=view.id, until=until.isoformat())
         self.defer(trigger=trigger, method_name="execute")
 
-    def remedies(self) -> Sequence[str]:
-        """Return the commands for a lock whose wait has failed."""
-        return remedies(self.seen, self.task_file) if self.seen else ()
 
-
-class ExecuteDdl(BaseOperator):
+class ExecuteDdl(LockOperator):
     """Executes the DDL on the target for its owner; the tasks of the other sources are skipped."""
 
     template_fields: Sequence[str] = ("member",)
 
-    def __init__(self, *, task_file: str, member: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, member: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.task_file = task_file
         self.member = member or {}
-        self.seen: LockView | None = None
 
     def execute(self, context: "Context") -> Any:
         source, owner = self.member["source"], self.member["owner"]
@@ -138,10 +131,6 @@ class ExecuteDdl(BaseOperator):
             raise AirflowFailException(done.error or f"lock {lock} is {done.state} again: clear wait_for_shards")
         self.log.info("lock is resolved lock=%s ddl=%s", lock, done.ddl)
         return as_json(done)
-
-    def remedies(self) -> Sequence[str]:
-        """Return the commands for a DDL that the target refuses."""
-        return remedies(self.seen, self.task_file) if self.seen else ()
 
 
 def members(view: "LockView") -> list[dict[str, str]]:

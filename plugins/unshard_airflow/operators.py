@@ -61,15 +61,22 @@ def only_run(dag: str, run: str, conf: dict[str, str]) -> DagRunTriggerException
     )
 
 
-class UnitOperator(BaseOperator):
+class TaskOperator(BaseOperator):
+    """Works for one task file."""
+
+    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task_file = task_file
+
+
+class UnitOperator(TaskOperator):
     """Runs one unit of a task, for one source or for all."""
 
     template_fields: Sequence[str] = ("source",)
     ui_color = "#eef4fb"
 
-    def __init__(self, *, task_file: str, source: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, source: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.task_file = task_file
         self.source = source
 
     def execute(self, context: "Context") -> Any:

@@ -29,7 +29,7 @@ from unshard.core.shown import as_json
 from unshard.errors import UnshardError
 from unshard_airflow.locks import RESOLVED, lock_of, was_cleared
 from unshard_airflow.operators import opened
-from unshard_airflow.remedies import advised, remedies, situation
+from unshard_airflow.outcome import advised, remedies, situation
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

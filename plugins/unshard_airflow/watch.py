@@ -276,7 +276,6 @@ class Watch:
             self._close()
 
     def _opened(self) -> Callable[[], bool]:
-        """Open the task, and open it again when its files have changed."""
         if self._look is None or self._task is None or has_changed(self._task):
             self._close()
             work = self._stack.enter_context(OPEN.opened(self.trigger.task_file))

@@ -286,7 +286,7 @@ class JoinedWorld:
     def _joined_target(self, joined: JoinedTarget) -> Target:
         return target_of(self.target.structure, joined.names)
 
-    # --- replaces units.ddl.jointarget.OnTarget
+    # --- replaces units.ddl.execute.OnTarget
 
     def present(self, target: TableId) -> TableSchema:
         self.meta.reading("target")
@@ -350,7 +350,7 @@ class JoinedWorld:
 
     def follow(self) -> bool:
         try:
-            moved = joining.follow(self.meta, self, replace(self.rules, reload=self._reload))
+            moved = joining.follow_each(self.meta, self, replace(self.rules, reload=self._reload)).raised()
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True

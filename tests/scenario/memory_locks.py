@@ -10,8 +10,7 @@ from unshard.adapters.meta.lockrecords import Execution
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, SkipResolution, lock_id, resolution, void
 from unshard.core.ddl.queue import Admission, OperatorDecision, QueueEntry
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy, UnknownLock
+from unshard.errors.locks import LockBusy, TargetBeingChanged, UnknownLock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

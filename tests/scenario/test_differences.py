@@ -9,7 +9,7 @@ from tests.scenario.joinedworld import JoinedWorld
 from tests.unit.join.paper import alter, create
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetColumnsGone
+from unshard.errors.locks import TargetColumnsGone
 from unshard.operate.documents import difference_document, difference_lines
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
@@ -125,7 +125,7 @@ def test_strict_mode_executes_only_the_statement_of_a_shard():
     rules = JoinRules(is_strict=True)
     made.ddl(ONE, "ADD c INT")
     made.ddl(TWO, "ADD c BIGINT, ADD d INT")
-    while made.window("s1") or made.window("s2") or joining.follow(made.meta, made, rules):
+    while made.window("s1") or made.window("s2") or joining.follow_each(made.meta, made, rules).raised():
         pass
     assert made.executed == ["ALTER TABLE shop.t ADD c INT"]
     view = next(view for view in differences(made.meta, made, rules) if view.state is State.BARRIER)

@@ -12,8 +12,7 @@ from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
 from tests.suite.portions import portion
 from tests.unit.join.paper import create
 from unshard.core.model import Location, Shard, TableId
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy
+from unshard.errors.locks import LockBusy, TargetBeingChanged
 from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate, joining
 from unshard.units.ddl.joining import JoinRules
@@ -108,7 +107,7 @@ def test_a_process_that_another_one_overtakes_goes_on_to_the_end() -> None:
         seen.append(name)
         if seen.count("before complete join") == 1 and name == "before complete join":
             with pytest.raises(Killed):
-                joining.follow(world.meta, world)
+                joining.follow_each(world.meta, world).raised()
         elif seen.count("after complete join") == 1 and name == "after complete join":
             raise Killed(name)
 
@@ -117,7 +116,7 @@ def test_a_process_that_another_one_overtakes_goes_on_to_the_end() -> None:
     digest = world.meta.structures.put(create(TABLE).structure)
     for shard in late:
         world.meta.structures.record(shard, TARGET, Location(FILE, 4), digest)
-    joining.follow(world.meta, world)
+    joining.follow_each(world.meta, world).raised()
     assert {*world.meta.joins.get(TARGET).group.members} == {ONE, *late}
 
 
@@ -165,11 +164,11 @@ def test_a_lock_and_a_change_of_the_target_are_not_executed_together(stop: str) 
         world.ddl(shard, "DROP COLUMN c")
         world.ddl(shard, "DROP PRIMARY KEY, ADD PRIMARY KEY (id, d)")
         world.window(shard.source)
-    joining.follow(world.meta, world, world.rules)
+    joining.follow_each(world.meta, world, world.rules).raised()
     for shard in (ONE, TWO):
         while world.window(shard.source):
             pass
-    joining.follow(world.meta, world, world.rules)
+    joining.follow_each(world.meta, world, world.rules).raised()
     world.rules = JoinRules()
     (lock,) = world.meta.locks.open()
     executor = LockExecutor(world)

@@ -20,8 +20,7 @@ from tests.unit.join.test_rollouts import TABLE, Rollout
 from unshard.core.join.decision import conflicts_of
 from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy
+from unshard.errors.locks import LockBusy, TargetBeingChanged
 from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.joining import JoinRules

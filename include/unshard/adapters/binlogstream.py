@@ -68,7 +68,6 @@ class LiveDump:
         self._has_more = True
 
     def arrived(self) -> Iterator[Run]:
-        """Yield the events that need no wait."""
         self._has_more = True
         for run in self._runs:
             if not len(run):
@@ -134,7 +133,9 @@ def _dumped(
             if framed < len(run):
                 raise ValueError("an event does not have the size that its header says")
     except pymysql.err.Error as error:
-        raise _refusal(error, source, location) from error
+        if len(error.args) > 1 and error.args[0] not in (2006, 2013):
+            raise DumpRefused(source, str(location), int(error.args[0]), str(error.args[1])) from error
+        raise DumpBroken(source, str(location), str(error)) from error
     except (OSError, EOFError) as error:
         raise DumpBroken(source, str(location), str(error) or type(error).__name__) from error
     except ValueError as error:
@@ -166,9 +167,3 @@ def _end(packet: bytes, source: str, location: Location) -> None:
         number = int.from_bytes(packet[1:3], "little")
         raise DumpRefused(source, str(location), number, words.decode("utf-8", "replace"))
     raise DumpBroken(source, str(location), f"unknown packet {packet[:1].hex()}")
-
-
-def _refusal(error: pymysql.err.Error, source: str, location: Location) -> DumpRefused | DumpBroken:
-    if len(error.args) > 1 and error.args[0] not in (2006, 2013):
-        return DumpRefused(source, str(location), int(error.args[0]), str(error.args[1]))
-    return DumpBroken(source, str(location), str(error))

@@ -58,7 +58,6 @@ class ConnectionPool:
             _close(each)
 
     def close(self) -> None:
-        """Close the idle connections; the next use opens a new one."""
         while found := self._next():
             _close(found[0])
 

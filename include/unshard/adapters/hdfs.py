@@ -21,7 +21,6 @@ class _CheckedSession(Session):
     """Checks every answer and limits every wait; a rename replaces a file that has the name, in one step."""
 
     def request(self, method: str, url: str | bytes, params: Any = None, *given: Any, **more: Any) -> Response:
-        """Send a request; OSError for an answer that is an error."""
         if params and params.get("op") == "RENAME":
             params = {**params, "renameoptions": "OVERWRITE"}
         answer = super().request(method, url, params, *given, **{"timeout": TIMEOUTS, **more})
@@ -94,7 +93,6 @@ def hdfs(address: str) -> fs.PyFileSystem:
 
 
 def _refuse(answer: Response) -> None:
-    """Raise what an answer says that is an error."""
     if answer.status_code < ERROR:
         return
     try:

@@ -38,7 +38,7 @@ from unshard.adapters.pymysqlprivate import (
 from unshard.core.model import Server, TableId, Tls, Verify
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names
-from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.quoting import qualified
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.config import CertificateInvalid
@@ -96,7 +96,9 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         else:
             secured.load_default_certs()
         if tls.certificate:
-            _load_client_certificate(secured, tls)
+            with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
+                # Without this function OpenSSL would prompt for the key's password on the terminal.
+                secured.load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:
         # The message names the kind of fault, never the content of the file.
         raise CertificateInvalid(str(getattr(error, "reason", None) or "it is not in PEM format")) from None
@@ -106,12 +108,6 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 def common_names(certificate: Any) -> tuple[str, ...]:
     """Return the common names in a certificate's subject."""
     return tuple(value for part in certificate.get("subject", ()) for name, value in part if name == "commonName")
-
-
-def _load_client_certificate(secured: ssl.SSLContext, tls: Tls) -> None:
-    with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
-        # Without this function OpenSSL would prompt for the key's password on the terminal.
-        secured.load_cert_chain(certificate, key, password=lambda: "")
 
 
 @contextlib.contextmanager
@@ -126,28 +122,6 @@ def _memory_file(text: str) -> Iterator[str]:
 
 
 # --- connections ---
-
-__all__ = [
-    "REFUSALS",
-    "assume_session",
-    "begin",
-    "coded",
-    "coded_errors",
-    "commit",
-    "connect",
-    "connect_raw",
-    "create_as_shown",
-    "errno_of",
-    "identifier",
-    "plain_mode",
-    "prepare",
-    "query",
-    "raw_results",
-    "rollback",
-    "stream",
-    "table_name",
-    "uncheck_foreign_keys",
-]
 
 C = TypeVar("C", bound="ServerConnection")
 Row = tuple[Any, ...]
@@ -417,7 +391,6 @@ def _set_variable(connection: Connection, name: str, value: str) -> None:
 
 
 def _typed(value: str) -> int | float | str:
-    """Return a number as a number, because the server refuses '10' for an integer variable."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d+\.\d+", value) else value
@@ -466,10 +439,7 @@ def assume_session(connection: Connection, statement: Statement) -> None:
 
 def _assumed(connection: Connection, statement: Statement) -> dict[str, object]:
     """Return the session variables of a statement, in the order in which they must be set."""
-    values: dict[str, object] = {
-        "sql_mode": _modes(connection, statement),
-        "foreign_key_checks": 0,
-    }
+    values: dict[str, object] = {"sql_mode": _modes(connection, statement), "foreign_key_checks": 0}
     if re.fullmatch(r"\w+", statement.charset):
         values["character_set_connection"] = statement.charset
     names = (name for name, _ in statement.session)

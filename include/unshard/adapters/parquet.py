@@ -49,7 +49,6 @@ class Storage:
     """The files of one task; has no open handles, so it can be sent to executors."""
 
     path: str
-    """Absolute folder or URI."""
     access: ObjectAccess = field(default=ObjectAccess(), repr=False)
 
     def write_batches(self, relative: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -87,7 +86,6 @@ class Storage:
             return file.schema_arrow
 
     def exists(self, relative: str) -> bool:
-        """Whether the finished file exists."""
         filesystem, base = self._open()
         with _coded("look for", self._shown(relative)):
             return bool(filesystem.get_file_info(f"{base}/{relative}").type == fs.FileType.File)

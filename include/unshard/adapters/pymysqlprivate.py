@@ -129,7 +129,6 @@ class GuardedConnection(Connection):  # type: ignore[misc]
             self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def refuse(self, number: int, message: str) -> Error:
-        """Close the connection, and return the error to raise."""
         self._force_close()
         if self._result is not None:  # otherwise PyMySQL would read the rest of the rows
             self._result.unbuffered_active = False

@@ -170,7 +170,6 @@ class FolderPlace:
         return Draft(file, partial(self._rename, path, file), partial(path.unlink, missing_ok=True))
 
     def clean(self) -> None:
-        """Delete temporary files of dead writers; files that are being written stay."""
         for name in self.names():
             if name.startswith(TEMPORARY):
                 _remove_abandoned(self.folder / name)
@@ -193,7 +192,6 @@ class StoredFile:
     size: int
 
     def read(self, start: int, end: int) -> memoryview:
-        """Map a range of the file into memory."""
         if not self.size:
             return memoryview(b"")
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))[start:end]
@@ -249,7 +247,6 @@ class BucketPlace:
         return f"{self.uri}/{name}"
 
     def names(self) -> dict[str, int]:
-        """Return the existing objects with their modification times."""
         with _coded("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path_of(""), allow_not_found=True))
         return {info.base_name: info.mtime_ns or 0 for info in found if info.type == fs.FileType.File}
@@ -278,7 +275,6 @@ class BucketPlace:
         self.remove((name,) for name in old)
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """Delete objects, several groups at a time."""
         with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="remove") as pool:
             for _ in pool.map(self._remove, groups):
                 pass
@@ -429,7 +425,6 @@ class RelayStore:
     folder: Path | BucketPlace
 
     def segments(self, source: str) -> tuple[Segment, ...]:
-        """Return the stored segments of a source in order of their location."""
         links, read = self._indexes(source)
         return tuple(sorted(map(read, links), key=lambda segment: (segment.begins.order, segment.ends.order)))
 
@@ -459,7 +454,6 @@ class RelayStore:
         return RangeBytes(data, described.checksum, RangeOrigin(segment.source, segment.file, segment.start))
 
     def described(self, segment: Segment) -> Format:
-        """Return the content of the segment's FORMAT_DESCRIPTION event."""
         place = self._of(segment.source)
         location = place.location_of(segment.name)
         with place.opened(segment.name) as file:
@@ -471,7 +465,6 @@ class RelayStore:
         return writer
 
     def clean(self, source: str) -> None:
-        """Delete unfinished files of dead pulls; files that are being written stay."""
         self._of(source).clean()
 
     def purge(self, source: str, before: Location) -> int:

@@ -346,7 +346,6 @@ def _classic(master: str, name: str) -> Any:
 
 
 def _start_jvm(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-    """Start the JVM for pyspark, and note its process."""
     process = _STARTING[threading.get_ident()] = subprocess.Popen(*arguments, **options)
     return process
 
@@ -439,7 +438,6 @@ def _settings(master: str, folder: Path) -> list[tuple[str, str]]:
 
 @cache
 def _folder() -> Path:
-    """Scratch folder of this process's Spark; removed at its end."""
     folder = tempfile.TemporaryDirectory(prefix="unshard-spark-", ignore_cleanup_errors=True)
     _KEPT.append(folder)
     return Path(folder.name)
@@ -483,7 +481,6 @@ def _connect(server: str, name: str) -> Any:
 
 
 def _require_listener(server: str) -> None:
-    """Raise SparkUnavailable immediately if no server listens there."""
     try:
         address = urllib.parse.urlsplit(server)
         socket.create_connection((address.hostname or "", address.port or DEFAULT_PORT), CONNECT_SECONDS).close()

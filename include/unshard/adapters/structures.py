@@ -23,11 +23,12 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.mysql import identifier, query, table_name
+from unshard.adapters.mysql import query, table_name
 from unshard.binlog.values import float_text
 from unshard.core.model import Column, Index, Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
+from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.columntypes import as_escaped
 from unshard.core.structures.constraintnames import CHECK, FOREIGN, ConstraintsThere, checks_of
@@ -243,12 +244,11 @@ def with_utf8(schema: TableSchema) -> TableSchema:
 
     This includes JSON columns: TiDB treats `_utf8mb4 x'..'` as binary there, and refuses it.
     """
-    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
+    columns = (
+        replace(each, sent_as="utf8mb4") if each.data_type == "json" or (each.charset or "binary") not in UTF8 else each
+        for each in schema.columns
+    )
     return replace(schema, columns=tuple(columns))
-
-
-def _needs_utf8(column: Column) -> bool:
-    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def server_dialect(connection: Connection) -> Dialect:
@@ -262,7 +262,6 @@ def server_dialect(connection: Connection) -> Dialect:
 
 @contextlib.contextmanager
 def _reading(connection: Connection) -> Iterator[Reader]:
-    """Set up the session for reading, and restore it afterwards."""
     no_case = ignores_case(connection)
     with _as_bytes(connection):
         yield Reader(connection, server_dialect(connection), no_case)
@@ -300,14 +299,16 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
             text, left_out = normal_with_names(shown, reader.dialect)
             own, indexes = _normal(reader, columns[found], shown), _indexes(parts[found], text)
             if kind == "SYSTEM VERSIONED":
-                _refuse_transactions(f"{schema}.{found}", own)
+                # MariaDB logs the changes of a table with a period of transaction numbers as statements.
+                if any(each.default is None and each.data_type == "bigint" and each.is_generated for each in own):
+                    why = "its history is kept by transactions, and its changes are logged as statements"
+                    raise TableUnsupported(f"{schema}.{found}", why)
                 own, indexes = without_period(own, indexes, text)
             default = canonical(collation) if _is_foreign(reader) else collation
             yield wanted, TableSchema(own, indexes, text, default, left_out=left_out)
 
 
 def _is_foreign(reader: Reader) -> bool:
-    """Whether the server describes columns differently from MariaDB."""
     return not reader.dialect.mariadb
 
 
@@ -326,12 +327,6 @@ def _double(value: float) -> str:
 
 def _line(lines: list[str], column: str) -> str:
     return next((line for line in lines if line.startswith(f"  {identifier(column)} ")), "")
-
-
-def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:
-    """Raise for a period of transaction numbers: MariaDB logs such a table's changes as statements, not as rows."""
-    if any(column.default is None and column.data_type == "bigint" and column.is_generated for column in columns):
-        raise TableUnsupported(table, "its history is kept by transactions, and its changes are logged as statements")
 
 
 def _column(
@@ -419,7 +414,6 @@ def read_constraints(connection: Connection, table: TableId) -> ConstraintsThere
 
 
 def _unique_kinds(connection: Connection) -> Collection[str]:
-    """Return the kinds of constraints whose names are unique in a schema."""
     if "TiDB" in connection.get_server_info():
         return ()
     return (FOREIGN,) if server_dialect(connection).mariadb else (CHECK, FOREIGN)
@@ -481,7 +475,6 @@ class PresentStructures:
         self._known: dict[TableId, tuple[str, TableSchema]] = {}
 
     def read(self, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
-        """Return the structures of those tables that exist."""
         texts: dict[TableId, str] = {}
         wanted = sorted(set(tables))
         with self._kept.lent(lambda lent: texts.update((table, _shown(lent, table)) for table in wanted)) as connection:
@@ -518,6 +511,5 @@ def _shown(connection: Connection, table: TableId) -> str:
 
 
 def _without_number(text: str) -> str:
-    """Remove the next AUTO_INCREMENT value."""
     columns, options, rest = text.rpartition(OPTIONS)
     return columns + options + NEXT_NUMBER.sub("", rest, count=1)

@@ -13,11 +13,12 @@ from typing import Any
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.mysql import Row, Spelled, identifier, query, table_name
+from unshard.adapters.mysql import Row, Spelled, query, table_name
 from unshard.core.full.chunks import key_index, walked_columns
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import expression
+from unshard.core.sql.quoting import identifier
 from unshard.core.validate.checksum import checksum
 from unshard.errors.source import StatementRefused
 
@@ -80,7 +81,8 @@ def rows_statement(table: TableId, schema: TableSchema, span: KeyRange | None, w
     selected = ", ".join(map(expression, schema.written))
     if span is None:
         return f"SELECT {selected} FROM {table_name(table)}{f' WHERE ({where})' if where else ''}"  # noqa: S608
-    return f"{_ranged(table, schema, selected, span, where)} ORDER BY {_walked_names(schema)}"
+    walked = ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])
+    return f"{_ranged(table, schema, selected, span, where)} ORDER BY {walked}"
 
 
 def locking_rows(table: TableId, schema: TableSchema, columns: Sequence[Column], span: KeyRange) -> str:
@@ -97,10 +99,6 @@ def _ranged(table: TableId, schema: TableSchema, selected: str, span: KeyRange, 
         f"SELECT {selected} FROM {table_name(table)} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
         f" WHERE {condition(walked_columns(schema), span)}{f' AND ({where})' if where else ''}"
     )
-
-
-def _walked_names(schema: TableSchema) -> str:
-    return ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])
 
 
 # --- conditions of a dump ---

@@ -25,7 +25,6 @@ from unshard.adapters.mysql import (
     connect,
     create_as_shown,
     errno_of,
-    identifier,
     query,
     set_collation,
     table_name,
@@ -40,6 +39,7 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.columntypes import is_ambiguous
 from unshard.core.structures.constraintnames import OWN, checks_of, trial_names, without_absent
 from unshard.core.structures.createtext import create_text
@@ -96,15 +96,12 @@ class TargetTypes(NamedTuple):
     """How a server handles types and character sets whose meaning depends on the server."""
 
     has_json: bool
-    """Whether JSON is a separate type."""
     national: str
-    """The character set of NATIONAL types."""
     collations: frozenset[str]
     """All collations that it knows, with the names that `canonical` returns."""
     defaults: frozenset[str]
     """Collations that are the default of their character set."""
     utf8: str
-    """The character set that `utf8` names."""
 
 
 class TriedTable(NamedTuple):
@@ -364,7 +361,6 @@ def trial_table(schema: str) -> TableId:
 
 @contextlib.contextmanager
 def _trial_table(connection: Connection, schema: str) -> Iterator[TableId]:
-    """Return a unique table name; the table is dropped after the block."""
     table = trial_table(schema)
     try:
         yield table

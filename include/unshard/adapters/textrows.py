@@ -98,7 +98,6 @@ class _Buffer:
             raise ValueError("a row has more values than columns")
 
     def drop_walked(self) -> None:
-        """Move the bytes after the walked rows to the front."""
         rest = self._filled - self._walked
         self._bytes[:rest] = self._bytes[self._walked : self._filled]
         self._filled, self._walked = rest, 0

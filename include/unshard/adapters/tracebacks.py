@@ -52,7 +52,6 @@ def text_of(error: BaseException) -> str:
 
 
 def _write(error: BaseException) -> str:
-    """Write a file that only this user can read; return its path."""
     now = datetime.now(UTC)
     command = " ".join(["unshard", *sys.argv[1:]])
     about = f"unshard {unshard.__version__}, Python {platform.python_version()}, {now:%Y-%m-%d %H:%M:%S} UTC"

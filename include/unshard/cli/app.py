@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import unshard
 from unshard.adapters import tracebacks
-from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
+from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Console, on_terminal
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
@@ -103,16 +103,10 @@ def _run(command_line: Sequence[str], console: Console) -> int:
 
 def _add(parser: argparse.ArgumentParser, command: Command) -> None:
     for argument in (*command.arguments, *COMMON):
-        _add_argument(parser, argument)
-
-
-def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    parser.add_argument(*argument.names, help=argument.about, **argument.settings)
+        parser.add_argument(*argument.names, help=argument.about, **argument.settings)
 
 
 class _Form(logging.Formatter):
-    """Lines of the log for a terminal."""
-
     def format(self, record: logging.LogRecord) -> str:
         return on_terminal(super().format(record))
 

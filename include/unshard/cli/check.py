@@ -4,13 +4,12 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.config import Task, environment_connections, load_task
+from unshard.config import Task, environment_connections
 from unshard.core.checks.items import Item, Severity, summaries
-from unshard.core.shown import amount
+from unshard.core.shown import amount, as_document
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import keep
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
 def check(options: Namespace, console: Console) -> Answer:
     """Run every precheck and list the findings."""
-    task = load_task(Path(options.task))
-    console.warn_of(task, begins=True)
+    task = console.load(options.task, begins=True)
     if options.decoder:
         return _check_decoders(task, options.decoder_bytes, options.decoder_events)
     items = check_task(task)
@@ -47,14 +45,12 @@ def check(options: Namespace, console: Console) -> Answer:
 
 
 def _lines(items: Sequence[Item], width: int | None) -> list[str]:
-    """Return the table, with the remedy below each problem."""
     rows = [(item.severity.upper(), item.place, item.name, item.told) for item in items]
     after = [f"         -> {item.remedy}" if item.remedy else "" for item in items]
     return [*table(("RESULT", "PLACE", "CHECK", "FOUND"), rows, width, after), ""] if items else []
 
 
 def _passed(counts: Counter[Severity], console: Console) -> list[str]:
-    """Return one line for all checks without a problem."""
     if console.verbose or not counts[Severity.OK]:
         return []
     return [f"{amount(counts[Severity.OK])} checks are OK; `-v` lists them"]
@@ -86,14 +82,7 @@ def _check_decoders(task: Task, size: int, events: int) -> Answer:
 
 def _decoder_document(report: "DecoderReport") -> dict[str, Any]:
     return {
-        "source": report.source,
-        "equal": report.is_equal,
-        "begins": str(report.begins) if report.begins else None,
-        "ends": str(report.ends) if report.ends else None,
-        "events": report.events,
-        "rows": report.rows,
-        "values": report.values,
-        "tables": report.tables,
+        **as_document(report, "source equal begins ends events rows values tables", equal="is_equal"),
         "not_compared": [{"count": count, "what": str(reason)} for reason, count in report.not_compared.items()],
         "details": [*report.details],
         "differences": [

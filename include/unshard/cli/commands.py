@@ -23,6 +23,16 @@ class Argument:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+def flag(name: str, about: str, *short: str) -> Argument:
+    """Return an option without a value."""
+    return Argument((*short, name), about, {"action": "store_true"})
+
+
+def option(name: str, about: str, value: str, **settings: Any) -> Argument:
+    """Return an option with a value, which the help calls by that name."""
+    return Argument((name,), about, {"metavar": value, **settings})
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command; `module` has a function of the same name, `-` as `_`."""
@@ -33,11 +43,9 @@ class Command:
     arguments: tuple[Argument, ...]
     module: str
     exits: str
-    """Meaning of its exit codes."""
 
     @property
     def run(self) -> "Callable[[Namespace, Console], Answer]":
-        """Import and return the function that runs the command."""
         gc.disable()  # what an import makes lives on, so looking for garbage in it is in vain
         try:
             module = import_module(self.module)
@@ -60,22 +68,14 @@ def _number(low: int) -> Callable[[str], int]:
 
 TASK = Argument(("task",), "the task file; source files are next to it in sources/", {"metavar": "TASK.yaml"})
 COMMON = (
-    Argument(("--json",), "print one JSON document on stdout, and nothing else", {"action": "store_true"}),
-    Argument(
-        ("-v", "--verbose"),
-        "list all warnings, log every step, and show the traceback of an error",
-        {"action": "store_true"},
-    ),
+    flag("--json", "print one JSON document on stdout, and nothing else"),
+    flag("--verbose", "list all warnings, log every step, and show the traceback of an error", "-v"),
 )
 LOCK = Argument(("lock",), "id of the lock, as `unshard locks` shows it", {"metavar": "LOCK"})
 WRITTEN = "written SOURCE/SCHEMA.TABLE"
-SHARD = Argument(("--shard",), f"only the DDL of this shard, {WRITTEN}", {"metavar": "SHARD"})
-REASON = Argument(("--reason",), "reason, for the record", {"default": "", "metavar": "TEXT"})
-CONFIRMED = (
-    REASON,
-    Argument(("--dry-run",), "only show the effect", {"action": "store_true"}),
-    Argument(("--yes",), "do not ask for confirmation", {"action": "store_true"}),
-)
+SHARD = option("--shard", f"only the DDL of this shard, {WRITTEN}", "SHARD")
+REASON = option("--reason", "reason, for the record", "TEXT", default="")
+CONFIRMED = (REASON, flag("--dry-run", "only show the effect"), flag("--yes", "do not ask for confirmation"))
 COMMANDS = (
     Command(
         "check",
@@ -83,20 +83,23 @@ COMMANDS = (
         "unshard check shop.yaml",
         (
             TASK,
-            Argument(
-                ("--decoder",),
+            flag(
+                "--decoder",
                 "instead: decode a part of each source's binlog with unshard and with mysql-replication, and compare",
-                {"action": "store_true"},
             ),
-            Argument(
-                ("--decoder-bytes",),
+            option(
+                "--decoder-bytes",
                 "with --decoder: binlog bytes per source (default 8388608)",
-                {"type": _number(1), "default": 8 << 20, "metavar": "N"},
+                "N",
+                type=_number(1),
+                default=8 << 20,
             ),
-            Argument(
-                ("--decoder-events",),
+            option(
+                "--decoder-events",
                 "with --decoder: binlog events per source (default 50000)",
-                {"type": _number(1), "default": 50_000, "metavar": "N"},
+                "N",
+                type=_number(1),
+                default=50_000,
             ),
         ),
         "unshard.cli.check",
@@ -113,26 +116,18 @@ COMMANDS = (
                 "where to stop: after the full load, or when every source is caught up",
                 {"choices": ("full", "caught-up"), "default": "caught-up"},
             ),
-            Argument(
-                ("--follow",),
-                "go on when it is caught up, until SIGTERM or Ctrl-C; an error is tried again each minute",
-                {"action": "store_true"},
+            flag(
+                "--follow", "go on when it is caught up, until SIGTERM or Ctrl-C; an error is tried again each minute"
             ),
-            Argument(
-                ("--for",), "with --follow: end after this time, such as 10m", {"metavar": "TIME", "dest": "time"}
-            ),
-            Argument(
-                ("--start-time",),
+            option("--for", "with --follow: end after this time, such as 10m", "TIME", dest="time"),
+            option(
+                "--start-time",
                 "in task-mode incremental: begin with the first transaction at this time, such as "
                 "2026-01-31T23:59:59; without an offset it is in the task's timezone",
-                {"metavar": "TIME"},
+                "TIME",
             ),
-            Argument(
-                ("--remove-meta",),
-                "first remove the state of the task, then begin from the start",
-                {"action": "store_true"},
-            ),
-            Argument(("--yes",), "do not ask for confirmation", {"action": "store_true"}),
+            flag("--remove-meta", "first remove the state of the task, then begin from the start"),
+            flag("--yes", "do not ask for confirmation"),
         ),
         "unshard.cli.run",
         "0 done, 3 caught up but DDL locks are open, 4 caught up except for suspended targets, 1 another error",
@@ -175,11 +170,7 @@ COMMANDS = (
         "unshard stop shop.yaml --remove-meta --reason 'moved to another task'",
         (
             TASK,
-            Argument(
-                ("--remove-meta",),
-                "remove its rows in the meta schema and its files; the target tables stay",
-                {"action": "store_true"},
-            ),
+            flag("--remove-meta", "remove its rows in the meta schema and its files; the target tables stay"),
             *CONFIRMED,
         ),
         "unshard.cli.life",
@@ -189,15 +180,15 @@ COMMANDS = (
         "collisions",
         "show keys that two shards have in common: where found, which shards, state",
         "unshard collisions shop.yaml",
-        (TASK, Argument(("--all",), "resolved collisions too", {"action": "store_true"})),
-        "unshard.cli.collisions",
+        (TASK, flag("--all", "resolved collisions too")),
+        "unshard.cli.problems",
         "0 no collision is open, 3 some are open, 1 error",
     ),
     Command(
         "locks",
         "show the open DDL locks: waiting shards, missing shards, age",
         "unshard locks shop.yaml",
-        (TASK, Argument(("--all",), "resolved locks too", {"action": "store_true"})),
+        (TASK, flag("--all", "resolved locks too")),
         "unshard.cli.locks",
         "0 no lock is open, 3 locks are open, 1 error",
     ),
@@ -208,11 +199,7 @@ COMMANDS = (
         (
             TASK,
             LOCK,
-            Argument(
-                ("--owner",),
-                "the source whose session executes the DDL; it must have reached it",
-                {"metavar": "SOURCE"},
-            ),
+            option("--owner", "the source whose session executes the DDL; it must have reached it", "SOURCE"),
             *CONFIRMED,
         ),
         "unshard.cli.orders",
@@ -233,10 +220,12 @@ COMMANDS = (
         (
             TASK,
             LOCK,
-            Argument(
-                ("--sql",),
+            option(
+                "--sql",
                 "a statement on the target or on one of its shards; repeat it for several, in order",
-                {"action": "append", "required": True, "metavar": "STATEMENT"},
+                "STATEMENT",
+                action="append",
+                required=True,
             ),
             SHARD,
             *CONFIRMED,
@@ -263,25 +252,18 @@ COMMANDS = (
                 {"choices": ("skip", "replace", "inject", "revert", "list")},
             ),
             TASK,
-            Argument(("--source",), "source of the binlog; optional if the task has one source", {"metavar": "SOURCE"}),
-            Argument(("--all-sources",), "with --current: every source that cannot continue", {"action": "store_true"}),
-            Argument(
-                ("--at",),
+            option("--source", "source of the binlog; optional if the task has one source", "SOURCE"),
+            flag("--all-sources", "with --current: every source that cannot continue"),
+            option(
+                "--at",
                 "position of the statement, as in SHOW BINLOG EVENTS and `unshard status`",
-                {"metavar": "FILE:POSITION", "default": ""},
+                "FILE:POSITION",
+                default="",
             ),
-            Argument(("--gtid",), "GTID of the statement", {"metavar": "GTID", "default": ""}),
-            Argument(
-                ("--current",),
-                "the statement that the source cannot apply, or whose lock has an error or a reason",
-                {"action": "store_true"},
-            ),
-            Argument(
-                ("--sql",),
-                "a statement; repeat it for several, in order",
-                {"action": "append", "default": [], "metavar": "STATEMENT"},
-            ),
-            Argument(("--number",), "revert: number of the command", {"type": _number(1), "metavar": "N"}),
+            option("--gtid", "GTID of the statement", "GTID", default=""),
+            flag("--current", "the statement that the source cannot apply, or whose lock has an error or a reason"),
+            option("--sql", "a statement; repeat it for several, in order", "STATEMENT", action="append", default=[]),
+            option("--number", "revert: number of the command", "N", type=_number(1)),
             *CONFIRMED,
         ),
         "unshard.cli.ddl",
@@ -293,21 +275,17 @@ COMMANDS = (
         "unshard retry shop.yaml --table shop.orders --reason 'row 7 is corrected'",
         (
             TASK,
-            Argument(
-                ("--table",),
+            option(
+                "--table",
                 "only this target table, as schema.table; may be repeated",
-                {"action": "append", "default": [], "metavar": "TABLE"},
+                "TABLE",
+                action="append",
+                default=[],
             ),
-            Argument(
-                ("--lock",),
-                "instead: try the DDL of this lock again, which the target has refused",
-                {"metavar": "LOCK", "default": ""},
+            option(
+                "--lock", "instead: try the DDL of this lock again, which the target has refused", "LOCK", default=""
             ),
-            Argument(
-                ("--all-locks",),
-                "instead: try every DDL again that the target has refused, for instance after a GRANT",
-                {"action": "store_true"},
-            ),
+            flag("--all-locks", "instead: try every DDL again that the target has refused, for instance after a GRANT"),
             *CONFIRMED,
         ),
         "unshard.cli.orders",
@@ -319,26 +297,23 @@ COMMANDS = (
         "unshard reload shop.yaml --shard s2/shop_7.orders_3 --columns created_at --reason 'own values'",
         (
             TASK,
-            Argument(("--shard",), f"the shard, {WRITTEN}", {"metavar": "SHARD", "required": True}),
-            Argument(
-                ("--columns",), "names of columns of the shard, with commas", {"metavar": "C1,C2", "required": True}
-            ),
-            Argument(
-                ("--accept",),
+            option("--shard", f"the shard, {WRITTEN}", "SHARD", required=True),
+            option("--columns", "names of columns of the shard, with commas", "C1,C2", required=True),
+            flag(
+                "--accept",
                 "instead: read nothing, the values of the target are right; ends an open difference (optimistic mode)",
-                {"action": "store_true"},
             ),
             *CONFIRMED,
         ),
-        "unshard.cli.reload",
+        "unshard.cli.problems",
         "0 done, 1 error or not confirmed; the same command continues",
     ),
     Command(
         "row-errors",
         "show diverted rows, which a target could not store (row-errors: divert)",
         "unshard row-errors shop.yaml",
-        (TASK, Argument(("--all",), "rows that a later change has corrected too", {"action": "store_true"})),
-        "unshard.cli.row_errors",
+        (TASK, flag("--all", "rows that a later change has corrected too")),
+        "unshard.cli.problems",
         "0 no target lacks a row, 3 a target lacks rows, 1 error",
     ),
     Command(
@@ -346,7 +321,7 @@ COMMANDS = (
         "create the meta tables or migrate them to this version, and nothing else",
         "unshard migrate shop.yaml",
         (TASK,),
-        "unshard.cli.migrate",
+        "unshard.cli.life",
         "0 the meta tables have this version, 1 error",
     ),
     Command(
@@ -355,26 +330,16 @@ COMMANDS = (
         "unshard validate shop.yaml --table shop.orders",
         (
             TASK,
-            Argument(
-                ("--table",),
+            option(
+                "--table",
                 "only this target table, as schema.table; may be repeated",
-                {"action": "append", "default": [], "metavar": "TABLE"},
+                "TABLE",
+                action="append",
+                default=[],
             ),
-            Argument(
-                ("--threads",),
-                "concurrent queries (default 4)",
-                {"type": _number(1), "default": 4, "metavar": "N"},
-            ),
-            Argument(
-                ("--chunk-rows",),
-                "target rows per chunk (default 50000)",
-                {"type": _number(1), "default": 50_000, "metavar": "N"},
-            ),
-            Argument(
-                ("--limit",),
-                "differing keys to name per table (default 20)",
-                {"type": _number(1), "default": 20, "metavar": "N"},
-            ),
+            option("--threads", "concurrent queries (default 4)", "N", type=_number(1), default=4),
+            option("--chunk-rows", "target rows per chunk (default 50000)", "N", type=_number(1), default=50_000),
+            option("--limit", "differing keys to name per table (default 20)", "N", type=_number(1), default=20),
         ),
         "unshard.cli.validate",
         "0 equal, 2 different, 1 error",

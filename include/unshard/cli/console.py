@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, TextIO
 
 from unshard.adapters import tracebacks
-from unshard.config import Task
+from unshard.config import Task, load_task
 from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
@@ -49,7 +50,6 @@ class Console:
 
     @property
     def err(self) -> TextIO:
-        """Stream of warnings and errors."""
         return self.given_err or sys.stderr
 
     @property
@@ -63,7 +63,6 @@ class Console:
         return shutil.get_terminal_size().columns if self.is_terminal else None
 
     def note(self, text: str) -> None:
-        """Print a line about the progress."""
         if not self.as_json:
             _line(text, self.out)
 
@@ -71,6 +70,12 @@ class Console:
         """Print warnings on stderr, with --json too."""
         for text in texts:
             _line(f"warning: {text}", self.err)
+
+    def load(self, path: str, *, begins: bool = False) -> Task:
+        """Load a task file and print its warnings."""
+        task = load_task(Path(path))
+        self.warn_of(task, begins=begins)
+        return task
 
     def warn_of(self, task: Task, *, begins: bool = False) -> None:
         """Print the warnings of the task file, in brief unless verbose. Those about passwords need `begins`."""
@@ -94,7 +99,6 @@ class Console:
             raise NotConfirmed(question)
 
     def answer(self, answer: Answer) -> int:
-        """Print the result and return its exit code."""
         text = json.dumps(answer.document, indent=2) if self.as_json else "\n".join(map(on_terminal, answer.lines))
         print(text, file=self.out, flush=True)
         return answer.exit_code

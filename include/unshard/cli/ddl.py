@@ -3,14 +3,13 @@
 import getpass
 from argparse import Namespace
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from unshard.adapters.meta.commandrecords import CommandRecord, CommandState
 from unshard.cli.console import Answer, Console, table
-from unshard.config import Task, load_task
+from unshard.config import Task
 from unshard.core.ddl.statementcommands import CommandKind
-from unshard.core.shown import one_line
+from unshard.core.shown import as_document, one_line
 from unshard.errors.config import UsageWrong
 from unshard.operate import statementcommands
 from unshard.operate.statementcommands import Asked, Step
@@ -23,8 +22,7 @@ HEADER = ("NUMBER", "SOURCE", "PLACE", "COMMAND", "STATE", "BY", "AT", "STATEMEN
 def ddl(options: Namespace, console: Console) -> Answer:
     """Issue a command, revert one, or list all."""
     _require_usage(options)
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     if options.action == "list":
         with existing_meta(task) as meta:
             return _listed(task, meta.statement_commands.all() if meta else (), console.width)
@@ -65,7 +63,6 @@ def _steps(work: Work, options: Namespace) -> tuple[Step, ...]:
 
 
 def _require_usage(options: Namespace) -> None:
-    """Raise UsageWrong if options contradict each other."""
     places = [bool(options.at), bool(options.gtid), options.current, options.number is not None]
     action, wrong = options.action, ""
     if action == "list":
@@ -118,21 +115,8 @@ def _row(each: CommandRecord) -> tuple[object, ...]:
 
 
 def _document(each: CommandRecord) -> dict[str, Any]:
-    order = each.order
-    return {
-        "number": order.number,
-        "source": order.place.source,
-        "at": str(order.place.at) if order.place.at else None,
-        "gtid": order.place.gtid or None,
-        "kind": order.kind,
-        "statements": [*order.statements],
-        "state": each.state,
-        "by": each.who,
-        "via": each.via,
-        "reason": each.reason,
-        "given_at": each.given_at.isoformat(),
-        "ended_at": each.ended_at.isoformat() if each.ended_at else None,
-        "window": each.window,
-        "met": str(each.met) if each.met else None,
-        "statement": each.text or None,
-    }
+    keys = "number source at gtid kind statements state by via reason given_at ended_at window met statement"
+    paths = {key: f"order.{key}" for key in ("number", "kind", "statements")}
+    paths |= {key: f"order.place.{key}" for key in ("source", "at", "gtid")}
+    found = as_document(each, keys, by="who", statement="text", **paths)
+    return found | {key: found[key] or None for key in ("gtid", "statement")}

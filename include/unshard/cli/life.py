@@ -1,12 +1,10 @@
-"""`unshard pause`, `resume`, `stop`: commands about a whole task."""
+"""`unshard pause`, `resume`, `stop`, `migrate`: commands about a whole task."""
 
 import getpass
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console
-from unshard.config import load_task
 from unshard.core.shown import shell
 from unshard.core.task.state import PauseKind
 from unshard.operate.documents import pause_document
@@ -18,8 +16,7 @@ VIA = "command line"
 
 def pause(options: Namespace, console: Console) -> Answer:
     """Start no new work of the task."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task) as work:
         changed = lifecycle.pause(work, getpass.getuser(), VIA, options.reason)
         busy = lifecycle.at_work(task, work.meta, work.target)
@@ -33,8 +30,7 @@ def pause(options: Namespace, console: Console) -> Answer:
 
 def resume(options: Namespace, console: Console) -> Answer:
     """Continue a task."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task) as work:
         changed = lifecycle.resume(work, getpass.getuser(), VIA, options.reason)
     told = f"is resumed; {lifecycle.GOES_ON}" if changed.is_new else "was not paused"
@@ -43,8 +39,7 @@ def resume(options: Namespace, console: Console) -> Answer:
 
 def stop(options: Namespace, console: Console) -> Answer:
     """Stop a task for good; remove its state with --remove-meta."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         if options.remove_meta:
             return _remove(work, options, console)
@@ -75,8 +70,7 @@ def _remove(work: Work, options: Namespace, console: Console) -> Answer:
     rows = lifecycle.remove(work, getpass.getuser(), VIA, options.reason)
     document = {"task": work.task.name, "dry_run": False, "effects": effects, "rows_removed": rows}
     return Answer(
-        document,
-        [f"task {work.task.name}: {rows} rows and its files are removed; the next run begins from the start"],
+        document, [f"task {work.task.name}: {rows} rows and its files are removed; the next run begins from the start"]
     )
 
 
@@ -87,3 +81,12 @@ def _dry_run(work: Work, effects: list[str]) -> Answer:
 
 def _document(task: str, changed: lifecycle.Changed) -> dict[str, Any]:
     return {"task": task, "changed": changed.is_new, "pause": pause_document(changed.pause)}
+
+
+def migrate(options: Namespace, console: Console) -> Answer:
+    """Create the meta tables or migrate them to this version; current tables stay as they are."""
+    task = console.load(options.task)
+    with open_work(task) as work:
+        version = work.meta.version()
+    document = {"task": task.name, "warnings": [*task.warnings], "meta_schema": task.meta_schema, "version": version}
+    return Answer(document, [f"the meta schema {task.meta_schema} has version {version}, the version of this unshard"])

@@ -1,10 +1,9 @@
 """`unshard locks`: waiting and missing shards of each lock, and the commands that resolve it."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from unshard.cli.console import Answer, Console
-from unshard.config import environment_connections, load_task
+from unshard.config import environment_connections
 from unshard.operate.documents import (
     command_document,
     command_line,
@@ -20,8 +19,7 @@ from unshard.units.task.opendifferences import open_differences
 
 def locks(options: Namespace, console: Console) -> Answer:
     """List the locks."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with existing_meta(task) as meta:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
         orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}

@@ -3,10 +3,8 @@
 import getpass
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 
 from unshard.cli.console import Answer, Console
-from unshard.config import load_task
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Shard
 from unshard.core.window.suspension import preview_retry
@@ -60,8 +58,7 @@ def retry(options: Namespace, console: Console) -> Answer:
 
 def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Shard | None]], LockCommand]) -> Answer:
     """Show the effect of a command to a lock, then issue it. `make` gets a function that returns the named shard."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
         order = issuing.pinned(work.meta, make(lambda: _shard(options, work, scene)), scene)
@@ -100,9 +97,7 @@ def _told(view: LockView) -> str:
 
 
 def _retry_locks(options: Namespace, console: Console) -> Answer:
-    """Try every DDL again that the target has refused."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
         views = [view for view in map(scene.view, scene.locks) if view.is_refused]
@@ -119,9 +114,7 @@ def _retry_locks(options: Namespace, console: Console) -> Answer:
 
 
 def _retry_targets(options: Namespace, console: Console) -> Answer:
-    """Continue suspended targets."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         stops = [s for s in work.meta.suspended_targets.all() if not options.table or str(s.target) in options.table]
         effects = [*map(preview_retry, stops)]

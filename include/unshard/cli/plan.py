@@ -2,11 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
-from unshard.config import load_task
 from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
 from unshard.core.shown import as_document, one_line, shell
@@ -24,8 +22,7 @@ NOTHING = "no window to run: no stored binlog after the checkpoint, and no held 
 
 def plan(options: Namespace, console: Console) -> Answer:
     """Print the stages that come next."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     found = plan_task(task)
     lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {shell(options.task)}`"]
     lines = lines if found.pause else []
@@ -81,13 +78,10 @@ def _join_lines(target: str, each: JoinPlan, differences: Sequence[DifferenceVie
     lines = [f"  {stage.kind:<17} {stage.text}" for stage in each.stages]
     lines += [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
     for view in differences:
-        lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {_progress(view)}{view.when}"]
+        have = f"{len(view.have)} of {view.shards} shards, " if view.state is State.OPEN else ""
+        lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {have}{view.when}"]
         lines += [f"    {one_line(text)}" for text in view.statements]
     return [f"differences of {target}", *lines] if lines else []
-
-
-def _progress(view: DifferenceView) -> str:
-    return f"{len(view.have)} of {view.shards} shards, " if view.state is State.OPEN else ""
 
 
 def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]:
@@ -141,12 +135,5 @@ def _stage_document(stage: Stage[Any, Any]) -> dict[str, str]:
 
 
 def _detail_document(detail: Detail) -> dict[str, Any]:
-    return {
-        "action": detail.action,
-        "text": detail.text,
-        "shard": str(detail.shard) if detail.shard else None,
-        "target": str(detail.target) if detail.target else None,
-        "lock": detail.lock or None,
-        "ddl": detail.ddl or None,
-        "rows": detail.rows,
-    }
+    found = as_document(detail, "action text shard target lock ddl rows")
+    return found | {key: found[key] or None for key in ("lock", "ddl")}

@@ -135,7 +135,6 @@ def _bars(console: Console) -> Any:
 
 
 def _progress_line(source: str, dump: Progress, load: Progress) -> str:
-    """Return the progress of one source: the dump until it is done, then the load."""
     dumps = dump.done < dump.chunks
     step, now = ("dumped", dump) if dumps else ("loaded", load)
     return f"{source}: {step} {now.done}/{now.chunks} chunks, {now}"

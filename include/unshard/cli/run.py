@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from math import inf
-from pathlib import Path
 from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
@@ -53,7 +52,6 @@ class Errors:
         self._printed: set[str] = set()
 
     def retried(self, trouble: Trouble) -> str:
-        """Return the warning before another try."""
         return f"{trouble.place}: {self._text(trouble, 'came again')}, trying again"
 
     def given_up(self, trouble: Trouble) -> str:
@@ -61,12 +59,11 @@ class Errors:
         return f"{trouble.place}: {self._text(trouble, 'came again')}, not tried any more"
 
     def final(self, trouble: Trouble) -> str:
-        """Return the line at the end of the run."""
         return f"error: {trouble.place}: {self._text(trouble, 'see its message above')}"
 
     def _text(self, trouble: Trouble, reference: str) -> str:
         error = trouble.error
-        if self._is_printed(_key(trouble)):
+        if self._is_printed(f"{trouble.place}: {trouble.error}"):
             return f"[{error.code}] {reference}"
         hint = "" if not error.hint or self._is_printed(error.next_step) else f" ({error.next_step})"
         return f"[{error.code}] {error.message}{hint}"
@@ -76,10 +73,6 @@ class Errors:
         is_printed = text in self._printed
         self._printed.add(text)
         return is_printed
-
-
-def _key(trouble: Trouble) -> str:
-    return f"{trouble.place}: {trouble.error}"
 
 
 class Following:
@@ -178,8 +171,7 @@ class Following:
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     following = Following(console, _seconds(options)) if options.follow else None
-    task = load_task(Path(options.task))
-    console.warn_of(task, begins=True)
+    task = console.load(options.task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
     with _opened(task, console) as work:
@@ -202,7 +194,6 @@ def _opened(task: Task, console: Console) -> AbstractContextManager[Work]:
 
 
 def _seconds(options: Namespace) -> float:
-    """Return the seconds of `--for`."""
     found = inf if options.time is None else seconds_in(options.time)
     if not found:
         raise UsageWrong(f"--for: {options.time} is not a time like 10m", "unshard run")

@@ -3,13 +3,12 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.reload import reload_document, reload_line
-from unshard.config import Task, environment_connections, load_task
+from unshard.cli.problems import reload_document, reload_line
+from unshard.config import Task, environment_connections
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.rows.writepath import Writing
@@ -39,7 +38,6 @@ HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED",
 
 
 def _writing_document(task: Task, writing: Writing | None) -> dict[str, object]:
-    """Return how rows are written, with null for what is not known yet."""
     if writing is None:
         return {"write_path": None, "load_data": None, "write_sessions": None}
     sessions = _sessions(task, writing)
@@ -52,7 +50,6 @@ def _sessions(task: Task, writing: Writing) -> dict[str, int]:
 
 
 def _writing(task: Task, writing: Writing | None) -> str:
-    """Return how rows are written, in one line."""
     if writing is None:
         return "the way of writing rows is not known yet"
     most = max(_sessions(task, writing).values(), default=1)
@@ -61,8 +58,7 @@ def _writing(task: Task, writing: Writing | None) -> str:
 
 def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     with existing_meta(task) as meta:
         sources = status_in(meta, task)
         told = remarks(meta, task.sources)
@@ -101,7 +97,6 @@ def status(options: Namespace, console: Console) -> Answer:
 def _lines(
     path: str, told: Remarks, sources: Sequence[SourceStatus], differences: "Sequence[DifferenceView]"
 ) -> list[str]:
-    """Return the lines below the table, each about one thing that an operator should know."""
     lines = [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
@@ -133,7 +128,6 @@ def _lines(
 
 
 def _summary(task: Task, sources: Sequence[SourceStatus], pause: PauseState | None) -> tuple[dict[str, Any], str]:
-    """Return state, lag and errors of the task, as values and as a line."""
     lag, state = lag_of_task(sources), condition_of_task(sources, pause)
     errors = [{"place": f"source {each.source}", **error_document(each.error)} for each in sources if each.error]
     values = {"state": state, "lag_seconds": lag.seconds, "lag_is_least": lag.is_least, "errors": errors}

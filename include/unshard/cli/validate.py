@@ -3,12 +3,10 @@
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.progress import Display
-from unshard.config import load_task
 from unshard.core.model import TableId
 from unshard.core.shown import amount
 from unshard.core.validate.rowdifferences import Because, Difference, NotYetInTarget
@@ -26,8 +24,7 @@ REASONS = {
 
 def validate(options: Namespace, console: Console) -> Answer:
     """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict."""
-    task = load_task(Path(options.task))
-    console.warn_of(task)
+    task = console.load(options.task)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:

@@ -162,13 +162,10 @@ def _is_rest(scheme: str, rest: str) -> bool:
 def cron(value: str) -> str | None:
     """Require five fields as in crontab(5), or one of the usual names."""
     fields = value.lower().split()
-    if value in PRESETS or (len(fields) == len(CRON_FIELDS) and all(map(_is_cron_field, fields, CRON_FIELDS))):
+    parts = ((part, bounds) for field, bounds in zip(fields, CRON_FIELDS, strict=False) for part in field.split(","))
+    if value in PRESETS or (len(fields) == len(CRON_FIELDS) and all(_is_cron_part(*each) for each in parts)):
         return None
     return f"a cron expression of five fields like '*/5 * * * *', or one of {', '.join(PRESETS)}"
-
-
-def _is_cron_field(field: str, bounds: tuple[int, int, str]) -> bool:
-    return all(_is_cron_part(part, bounds) for part in field.split(","))
 
 
 def _is_cron_part(part: str, bounds: tuple[int, int, str]) -> bool:

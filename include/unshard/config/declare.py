@@ -51,7 +51,6 @@ class Findings:
             self.errors.append(error)
 
     def refuse(self, first: int = 0) -> None:
-        """Raise the errors from number `first` on, if there are any."""
         if found := self.errors[first:]:
             del self.errors[first:]
             raise found[0] if len(found) == 1 else SeveralErrors(tuple(found))
@@ -70,11 +69,9 @@ class FilePlace:
         return f"{self.file}:{self.line} {self.path}".rstrip()
 
     def at(self, key: str, line: int) -> "FilePlace":
-        """Return the place of a key below this one."""
         return FilePlace(self.file, line, f"{self.path}.{key}" if self.path else key, self.findings)
 
     def item(self, number: int, line: int) -> "FilePlace":
-        """Return the place of one item of a list."""
         return FilePlace(self.file, line, f"{self.path}[{number}]", self.findings)
 
     def warn(self, text: str, *, is_password: bool = False) -> None:
@@ -93,7 +90,6 @@ class ValueKind:
     name: str
     read: Callable[[Node, FilePlace], Any]
     block: "Block | None" = None
-    """The keys of a nested mapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +178,6 @@ class Values:
     place: FilePlace
     values: Mapping[str, Any]
     places: Mapping[str, FilePlace]
-    """Places of the keys that are in the file."""
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -216,7 +211,8 @@ def read_block(block: Block, node: Node, place: FilePlace) -> Values:
     places: dict[str, FilePlace] = {}
     for key in block.keys:
         child = node.entries.get(key.name)
-        if child is not None and not _is_empty(child):
+        # DM's files often have `key: ""`, which counts as missing.
+        if child is not None and not (isinstance(child, Scalar) and not child.text):
             places[key.name] = place.at(key.name, node.lines[key.name])
             with place.findings.collected():
                 _read_key(key, child, places[key.name], values)
@@ -271,11 +267,6 @@ def kind_of(node: Node) -> str:
             return "a mapping"
         case _:
             assert_never(node)
-
-
-def _is_empty(node: Node) -> bool:
-    """Return whether a value counts as missing: null or empty text. DM's files often have `key: ""`."""
-    return isinstance(node, Scalar) and not node.text
 
 
 def _unknown(block: Block, name: str, place: FilePlace) -> UnknownKey:

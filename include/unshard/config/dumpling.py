@@ -46,10 +46,7 @@ SWITCHES = {
     "--escape-backslash": "the dump contains no statements",
     "--transactional-consistency": "the key consistency decides",
 }
-IDLE = {
-    "--filesize": "the key rows sets the size of chunks",
-    "--statement-size": "the dump contains no statements",
-}
+IDLE = {"--filesize": "the key rows sets the size of chunks", "--statement-size": "the dump contains no statements"}
 REFUSED = {
     "--filter": "let the block-allow-list select the tables",
     "--case-sensitive": "let the block-allow-list select the tables",
@@ -145,7 +142,6 @@ def _split(line: str, place: FilePlace) -> list[str]:
 
 
 def _exact(name: str) -> str:
-    """Return the pattern that matches this name only."""
     return f"~^{re.escape(name)}$"
 
 

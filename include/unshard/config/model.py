@@ -90,7 +90,6 @@ class Task:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Ids of the sources, in the order of the file."""
         return tuple(instance.source.id for instance in self.instances)
 
     @property
@@ -103,12 +102,10 @@ class Task:
 
     @property
     def storage(self) -> str:
-        """Storage of this task's files: absolute path or URI."""
         return f"{self.options.storage_path.rstrip('/')}/{self.plain_name}"
 
     @property
     def checks_foreign_keys(self) -> bool:
-        """Whether the session of the target has `foreign_key_checks: 1`."""
         values = {name.lower(): value for name, value in self.target.session}
         return values.get("foreign_key_checks", "").lower() in ("1", "on", "true")
 
@@ -120,7 +117,6 @@ class Task:
         return Feeds(routings, self.shard_mode is not ShardMode.NONE, removes_rows)
 
     def instance(self, source: str) -> Instance:
-        """Return the settings of one source."""
         for instance in self.instances:
             if instance.source.id == source:
                 return instance

@@ -18,8 +18,8 @@ from unshard.config.declare import Block, FilePlace, Values, build, read_block
 from unshard.config.dumpling import ExtraArguments, extra_arguments
 from unshard.config.model import Instance, Task
 from unshard.config.rulekeys import allow_list, event_rule, mapping_rule, route_rule, row_filter
-from unshard.config.sources import TIME_ZONE, Endpoint, Source, SourceFiles, endpoint, find_sources, session_time_zone
-from unshard.config.taskkeys import OPTIONS, TASK, Options, PrimaryKey, ShardMode, TaskMode
+from unshard.config.sources import TIME_ZONE, Source, SourceFiles, endpoint, find_sources, session_time_zone
+from unshard.config.taskkeys import OPTIONS, TASK, Options, ShardMode, TaskMode
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, DumpOptions, LoadOptions, OnDuplicate, SyncOptions
 from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
@@ -73,7 +73,8 @@ def load_task(path: Path) -> Task:
         files = find_sources(path.parent, options["sources"])
         instances = _instances(values, files)
     with findings.collected():
-        target = _target(endpoint(values["target-database"]), options["target-primary-key"])
+        server = endpoint(values["target-database"])
+        target = replace(server, session=(*server.session, *options["target-primary-key"].session))
     with findings.collected():
         _check_old_switch(values, root)
     with findings.collected():
@@ -170,11 +171,6 @@ def _options(values: Values, folder: Path, *, is_strict: bool) -> Options:
     )
 
 
-def _target(server: Endpoint, key: PrimaryKey) -> Endpoint:
-    """Return the target with the session variables of `target-primary-key`."""
-    return replace(server, session=(*server.session, *key.session))
-
-
 def _storage_conn_id(values: Values) -> str:
     found: str = values["storage-conn-id"]
     if found and not values["storage-path"].startswith(OBJECT_STORE):
@@ -208,15 +204,12 @@ class _NamedBlocks:
 
     def refuse_unused(self, reference: str) -> None:
         """Reject blocks without a reference, as DM does; it accepts such lists, so they cause a warning."""
-        for name in self._unused():
+        for name in [each for each in self.blocks if each not in self.taken]:
             place = self.blocks[name].place
             if self.key == LIST:
                 place.warn(f"'{name}' has no effect: name it in {reference} of an instance, or remove it")
             else:
                 place.findings.errors.append(UnusedBlock(str(place), name, reference))
-
-    def _unused(self) -> list[str]:
-        return [name for name in self.blocks if name not in self.taken]
 
 
 _Library = Mapping[str, _NamedBlocks]
@@ -367,7 +360,6 @@ def _dump(mode: TaskMode, instance: Values, settings: Values, arguments: ExtraAr
 
 
 def _where(mode: TaskMode, settings: Values, arguments: ExtraArguments) -> tuple[str, str]:
-    """Return the condition and its place."""
     condition, place = settings["where"], settings.place_of("where")
     if arguments.where is not None:
         place = arguments.place
@@ -394,7 +386,6 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library, 
     case_sensitive = source.case_sensitive or task["case-sensitive"]
 
     def named(reference: str, rule: Callable[[str, Values, bool], T]) -> tuple[T, ...]:
-        """Return the rules that the instance names."""
         place = instance.place_of(reference)
         names = _once(instance[reference], place)
         return tuple(rule(name, library[reference].take(name, place), case_sensitive) for name in names)

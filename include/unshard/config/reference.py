@@ -61,12 +61,9 @@ def _table(keys: list[Key]) -> list[str]:
 
 
 def _row(key: Key) -> str:
-    cells = (f"`{key.name}`", key.kind.name, "**required**" if key.required else _default(key), key.about)
+    default = "**required**" if key.required else key.shown or _shown(key.default)
+    cells = (f"`{key.name}`", key.kind.name, default, key.about)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _default(key: Key) -> str:
-    return key.shown or _shown(key.default)
 
 
 def _shown(value: Any) -> str:

@@ -34,12 +34,7 @@ EXTRACT = {
                 "May match anywhere in the name; the value is the concatenation of its groups `( )`.",
                 required=True,
             ),
-            Key(
-                "target-column",
-                text("text", checks.column_name),
-                "Target column for the value.",
-                required=True,
-            ),
+            Key("target-column", text("text", checks.column_name), "Target column for the value.", required=True),
         ),
     )
     for origin in Origin
@@ -223,7 +218,9 @@ def event_rule(name: str, values: Values, case_sensitive: bool) -> EventRule:
     whose, table = str(values.place), values["table-pattern"]
     events = tuple(event.strip().lower() for event in values["events"])
     for event in unknown_names(events):
-        raise BadValue(str(values.place_of("events")), event, _wanted(event))
+        close = get_close_matches(event, (*DML, *GROUPS, *DDL), 1, 0.6) or ["drop column"]
+        wanted = f"the name of a change, like '{close[0]}'; docs/config.md lists them"
+        raise BadValue(str(values.place_of("events")), event, wanted)
     for event in events:
         if event in UNMATCHED:
             values.place_of("events").warn_idle(event, "no statement of a source has this name")
@@ -238,11 +235,6 @@ def event_rule(name: str, values: Values, case_sensitive: bool) -> EventRule:
         sql,
         values["action"],
     )
-
-
-def _wanted(event: str) -> str:
-    close = get_close_matches(event, (*DML, *GROUPS, *DDL), 1, 0.6)
-    return f"the name of a change, like '{(close or ['drop column'])[0]}'; docs/config.md lists them"
 
 
 def row_filter(name: str, values: Values, case_sensitive: bool) -> RowFilter:

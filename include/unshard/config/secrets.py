@@ -61,7 +61,6 @@ def storage_access(options: Options, connections: Connections) -> ObjectAccess:
 
 
 def _object_access(conn_id: str, found: Mapping[str, Any]) -> ObjectAccess:
-    """Read a connection of Airflow's type `aws`; unknown values are errors."""
     key, secret, extra = str(found.get("login") or ""), str(found.get("password") or ""), _aws_extra(conn_id, found)
     if bool(key) != bool(secret):
         raise ConnectionInvalid(conn_id, "it has only one of login (the key) and password (the secret)")

@@ -51,7 +51,7 @@ OWN_VARIABLES = {
     ),
 }
 IDLE_VARIABLES = {
-    "sql_mode": "unshard executes a DDL in the sql_mode of the shard, and writes rows in a mode that changes no value",
+    "sql_mode": "unshard executes a DDL in the sql_mode of the shard, and writes rows in a mode that changes no value"
 }
 
 BYTES = "write it into a file that only unshard's user may read, and set {} to the path"
@@ -173,7 +173,6 @@ class Source:
     path: Path
     case_sensitive: bool = False
     filters: tuple[EventRule, ...] = ()
-    """Rules for every task."""
 
 
 SERVER = Block(
@@ -287,7 +286,10 @@ class SourceFiles:
 def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
     """Return the listed source files, else all files in `sources`."""
     if listed is None:
-        home = _folder_of_sources(folder)
+        own, exported = folder / FOLDER, folder.absolute().parent / FOLDER
+        # `dmctl config export` writes the folder next to that of the tasks.
+        is_exported = folder.absolute().name == EXPORTED_TASKS and not own.is_dir() and exported.is_dir()
+        home = exported if is_exported else own
         paths = sorted([*home.glob("*.yaml"), *home.glob("*.yml")])
         looked_at = ", ".join(map(str, paths)) or f"{home}, which has no *.yaml"
     else:
@@ -303,13 +305,6 @@ def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
             raise SourceTwice(f"{path}:{node.lines['source-id']} source-id", source, str(files[source].path))
         files[source] = SourceFile(path, node, changed_at)
     return SourceFiles(files, looked_at)
-
-
-def _folder_of_sources(folder: Path) -> Path:
-    """Return `sources` next to the task file, else next to its folder `tasks`, as `dmctl config export` writes it."""
-    own, exported = folder / FOLDER, folder.absolute().parent / FOLDER
-    is_exported = folder.absolute().name == EXPORTED_TASKS and not own.is_dir() and exported.is_dir()
-    return exported if is_exported else own
 
 
 def server_id(task: str, source: str) -> int:

@@ -38,7 +38,6 @@ class TaskMode(StrEnum):
 
     @property
     def loads(self) -> bool:
-        """Whether the task loads the dump."""
         return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
 
     @property
@@ -66,9 +65,7 @@ class PrimaryKey(StrEnum):
     """Storage of the rows of a target table that unshard creates on TiDB."""
 
     DEFAULT = ""
-    """The server's default."""
     CLUSTERED = "clustered"
-    """By the primary key, which no later DDL can change."""
     NONCLUSTERED = "nonclustered"
     """By a hidden row id."""
 
@@ -262,11 +259,7 @@ OPTIONS = Block(
 META = Block(
     "Start: `meta` of an instance",
     (
-        Key(
-            "binlog-name",
-            text("text", checks.binlog_file),
-            "Binlog file in which the windows begin.",
-        ),
+        Key("binlog-name", text("text", checks.binlog_file), "Binlog file in which the windows begin."),
         Key("binlog-pos", integer(0), "Byte position in the file, between two transactions; values below 4 mean 4.", 4),
         Key(
             "binlog-gtid",

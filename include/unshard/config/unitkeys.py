@@ -102,7 +102,6 @@ class DumpOptions:
         shown="all rows",
     ).field
     where_place: str = ""
-    """Place of the condition in the task file."""
 
 
 @dataclass(frozen=True, slots=True)

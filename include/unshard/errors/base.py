@@ -52,7 +52,6 @@ class UnshardError(Exception):
             cls.transient = transient
 
     def __new__(cls, *args: Any, **_: Any) -> Self:
-        """Make the class and its bases dataclasses, if they are not yet."""
         cls.make()
         return super().__new__(cls, *args)
 
@@ -106,6 +105,13 @@ class SourceError(UnshardError, scope=Scope.UPSTREAM):
     """US-2xxx: a source refuses or lacks something that the task needs."""
 
 
+class PlaceError(ConfigError):
+    """The same, about a key of a file."""
+
+    place: str
+    """File, line and path of the key."""
+
+
 class RelayError(UnshardError, scope=Scope.UPSTREAM):
     """US-3xxx: the binlog cannot be pulled or decoded any further."""
 
@@ -124,3 +130,33 @@ class TargetError(UnshardError, scope=Scope.DOWNSTREAM):
 
 class MetaError(UnshardError, scope=Scope.DOWNSTREAM):
     """US-7xxx: a problem of the meta tables, the storage, Spark or the state of the task."""
+
+
+class SourceRelayError(RelayError):
+    """US-3xxx about the binlog of one source."""
+
+    source: str
+
+
+class SourceMetaError(MetaError):
+    """US-7xxx about one source."""
+
+    source: str
+
+
+class TargetDdlError(ShardDdlError):
+    """US-5xxx about one target table."""
+
+    target: str
+
+
+class OneTargetError(TargetError):
+    """US-6xxx about one target table."""
+
+    target: str
+
+
+class ShardRowsError(TargetError):
+    """US-6xxx about the rows of one shard."""
+
+    shard: str

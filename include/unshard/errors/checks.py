@@ -1,6 +1,6 @@
 """US-23xx, US-680[12]: findings of the prechecks (`unshard check`) about sources, shards, task file and target."""
 
-from unshard.errors.base import Scope, SourceError, TargetError
+from unshard.errors.base import OneTargetError, Scope, SourceError, TargetError
 
 
 class CheckFailed(SourceError):
@@ -11,14 +11,30 @@ class CheckWarned(SourceError):
     """A finding that may be harmless."""
 
 
-class BinlogDisabled(CheckFailed, code="US-2302"):
+class SourceFailed(CheckFailed):
+    """The same, about one source."""
+
     source: str
+
+
+class SourceWarned(CheckWarned):
+    """The same, about one source."""
+
+    source: str
+
+
+class TableWarned(CheckWarned):
+    """The same, about one table."""
+
+    table: str
+
+
+class BinlogDisabled(SourceFailed, code="US-2302"):
     template = "source {source} writes no binlog (log_bin is OFF)"
     hint = "start the server with log-bin and binlog-format=ROW"
 
 
-class BinlogSettingWrong(CheckFailed, code="US-2303"):
-    source: str
+class BinlogSettingWrong(SourceFailed, code="US-2303"):
     variable: str
     value: str
     wanted: str
@@ -26,14 +42,12 @@ class BinlogSettingWrong(CheckFailed, code="US-2303"):
     hint = "SET GLOBAL {variable} = {wanted}, the same in the server's configuration, and reconnect every session"
 
 
-class ServerIdZero(CheckFailed, code="US-2304"):
-    source: str
+class ServerIdZero(SourceFailed, code="US-2304"):
     template = "source {source} has server_id 0"
     hint = "give the server a server_id that no other server or replica uses"
 
 
-class BinlogHidesSchemas(CheckFailed, code="US-2305"):
-    source: str
+class BinlogHidesSchemas(SourceFailed, code="US-2305"):
     option: str
     value: str
     schemas: str
@@ -59,21 +73,18 @@ class ShardsDiffer(CheckFailed, code="US-2307"):
     hint = "give all shards of a target the same structure before the task starts"
 
 
-class KeylessTable(CheckWarned, code="US-2308"):
-    table: str
+class KeylessTable(TableWarned, code="US-2308"):
     template = "{table} has no primary key and no unique key without NULLs, prefixes and floats"
     hint = "add a primary key if you can: without one every change costs more"
 
 
-class NotTransactional(CheckWarned, code="US-2309"):
-    table: str
+class NotTransactional(TableWarned, code="US-2309"):
     engine: str
     template = "{table} has no usable key, and its engine {engine} has no snapshots"
     hint = "convert it to InnoDB, give it a key or use consistency: lock; else rows may be lost or doubled"
 
 
-class FlavorWrong(CheckFailed, code="US-2310"):
-    source: str
+class FlavorWrong(SourceFailed, code="US-2310"):
     declared: str
     version: str
     template = "source {source} is declared as {declared}, but the server is {version}"
@@ -94,8 +105,7 @@ class RuleIdle(CheckWarned, code="US-2312", scope=Scope.CONFIG):
     hint = "correct its patterns, or keep it for tables that come later; unshard sees only tables that the account sees"
 
 
-class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
-    source: str
+class NoTablesYet(SourceWarned, code="US-2380", scope=Scope.CONFIG):
     account: str
     tables: int
     template = "source {source} has no table for this task yet among the {tables} that {account} may see"
@@ -105,8 +115,7 @@ class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
     )
 
 
-class SequenceLeftOut(CheckWarned, code="US-2313", scope=Scope.CONFIG):
-    table: str
+class SequenceLeftOut(TableWarned, code="US-2313", scope=Scope.CONFIG):
     template = "{table} is a sequence: unshard does not merge its numbers"
     hint = "nothing has to be done; exclude it in the lists so that unshard does not read its rows"
 
@@ -121,15 +130,13 @@ class VersionUntested(CheckWarned, code="US-2320"):
     hint = "try it with `unshard run` and `unshard validate` on a copy first"
 
 
-class RetentionShort(CheckWarned, code="US-2321"):
-    source: str
+class RetentionShort(SourceWarned, code="US-2321"):
     retention: str
     template = "source {source} keeps its binlog for {retention} only"
     hint = "set binlog_expire_logs_seconds (or expire_logs_days) to more than the full load and any pause takes"
 
 
-class OnlineDdlUnderWay(CheckWarned, code="US-2322"):
-    source: str
+class OnlineDdlUnderWay(SourceWarned, code="US-2322"):
     online_table: str
     role: str
     table: str
@@ -174,8 +181,7 @@ class KeysOverlap(CheckFailed, code="US-2326"):
     )
 
 
-class ForeignKeysLeft(CheckWarned, code="US-2327"):
-    source: str
+class ForeignKeysLeft(SourceWarned, code="US-2327"):
     tables: str
     template = "source {source} has foreign keys at {tables}"
     hint = "the target does not enforce them, and row changes by ON DELETE or ON UPDATE are in no binlog"
@@ -189,8 +195,7 @@ class ConnectionsScarce(CheckWarned, code="US-2328"):
     hint = "raise max_connections there, or lower `threads` of the mydumper or loader block"
 
 
-class StartGone(CheckFailed, code="US-2329"):
-    source: str
+class StartGone(SourceFailed, code="US-2329"):
     file: str
     first: str
     template = "source {source} has no binlog file {file}, its first is {first}"
@@ -205,8 +210,7 @@ class StorageShort(CheckWarned, code="US-2331", scope=Scope.CONFIG):
     hint = "free some space or set `storage-path` to a larger disk"
 
 
-class ShadowDoubtful(CheckWarned, code="US-2335"):
-    source: str
+class ShadowDoubtful(SourceWarned, code="US-2335"):
     table: str
     shard: str
     template = "source {source} has {table}, named like the shadow table of {shard}, and takes it for an ordinary table"
@@ -216,8 +220,7 @@ class ShadowDoubtful(CheckWarned, code="US-2335"):
     )
 
 
-class RowImageSparse(CheckWarned, code="US-2341", scope=Scope.CONFIG):
-    source: str
+class RowImageSparse(SourceWarned, code="US-2341", scope=Scope.CONFIG):
     image: str
     template = (
         "source {source} has binlog_row_image = {image}: unshard completes rows by reading the target; a REPLACE of an"
@@ -226,23 +229,20 @@ class RowImageSparse(CheckWarned, code="US-2341", scope=Scope.CONFIG):
     hint = "SET GLOBAL binlog_row_image = FULL, the same in the server's configuration, and reconnect every session"
 
 
-class StartBeyond(CheckFailed, code="US-2342"):
-    source: str
+class StartBeyond(SourceFailed, code="US-2342"):
     place: str
     size: int
     template = "source {source} has nothing at {place} yet: the file has {size} bytes"
     hint = StartGone.hint
 
 
-class StartWithin(CheckFailed, code="US-2344"):
-    source: str
+class StartWithin(SourceFailed, code="US-2344"):
     place: str
     template = "at {place} of source {source} no transaction begins: a part of the transaction would be missing"
     hint = "use the Pos of a Gtid event (SHOW BINLOG EVENTS IN 'file'), or a position from SHOW MASTER STATUS"
 
 
-class ZonesDiffer(CheckWarned, code="US-2345", scope=Scope.CONFIG):
-    source: str
+class ZonesDiffer(SourceWarned, code="US-2345", scope=Scope.CONFIG):
     theirs: str
     ours: str
     template = (
@@ -281,8 +281,7 @@ class KeylessUnderCondition(CheckFailed, code="US-2351", scope=Scope.CONFIG):
     hint = "give them a key, put them into a task without `where`, or dump them in task-mode full"
 
 
-class ImageUnderCondition(CheckFailed, code="US-2352", scope=Scope.CONFIG):
-    source: str
+class ImageUnderCondition(SourceFailed, code="US-2352", scope=Scope.CONFIG):
     image: str
     condition: str
     template = (
@@ -306,16 +305,14 @@ class DecodersDiffer(CheckFailed, code="US-2362"):
     )
 
 
-class ReferenceDecoderFailed(CheckWarned, code="US-2363"):
-    source: str
+class ReferenceDecoderFailed(SourceWarned, code="US-2363"):
     location: str
     server_message: str
     template = "mysql-replication cannot read the binlog of source {source} at {location}: {server_message}"
     hint = "the task can run: this error concerns only `unshard check --decoder`"
 
 
-class BinlogEngineWrong(CheckFailed, code="US-2364"):
-    source: str
+class BinlogEngineWrong(SourceFailed, code="US-2364"):
     engine: str
     template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
     hint = "remove binlog_storage_engine from the server's configuration, restart the server, then start the task"
@@ -342,8 +339,7 @@ class CollationUnknown(CheckFailed, code="US-2330", scope=Scope.CONFIG):
     )
 
 
-class TargetNarrower(CheckWarned, code="US-2343"):
-    table: str
+class TargetNarrower(TableWarned, code="US-2343"):
     reasons: str
     template = "target table {table} cannot store every row of its shards: {reasons}"
     hint = "widen the columns; else the first value that does not fit suspends the table (US-6002)"
@@ -366,8 +362,7 @@ class StructureRefused(CheckFailed, code="US-2353", scope=Scope.CONFIG):
     hint = "{remedy}"
 
 
-class TrialTableRefused(CheckWarned, code="US-2354"):
-    table: str
+class TrialTableRefused(TableWarned, code="US-2354"):
     shard: str
     what: str
     server_message: str
@@ -378,8 +373,7 @@ class TrialTableRefused(CheckWarned, code="US-2354"):
     hint = "when such a DDL comes, use `unshard replace` or `unshard skip`; or change the shards before the start"
 
 
-class StructureAltered(CheckWarned, code="US-2355"):
-    table: str
+class StructureAltered(TableWarned, code="US-2355"):
     shard: str
     differences: str
     template = "the target would create {table} unlike its shard {shard}: {differences}"
@@ -395,24 +389,21 @@ class KeyShortened(CheckFailed, code="US-2356", scope=Scope.CONFIG):
     hint = "shorten the columns of this key on the shards, or create {table} on the target before the start"
 
 
-class IndexesLeftOut(CheckWarned, code="US-2357"):
-    table: str
+class IndexesLeftOut(TableWarned, code="US-2357"):
     shard: str
     indexes: str
     template = "{table} is created like its shard {shard}, but without indexes that the target refuses: {indexes}"
     hint = "nothing has to be done: `unsupported-indexes: leave-out` is set; queries that need them will be slower"
 
 
-class EngineReplaced(CheckWarned, code="US-2390"):
-    table: str
+class EngineReplaced(TableWarned, code="US-2390"):
     shard: str
     engine: str
     template = "{table} is created with InnoDB: its shard {shard} has the engine {engine}, which has no transactions"
     hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
 
 
-class StorageLeftOut(CheckWarned, code="US-2395"):
-    table: str
+class StorageLeftOut(TableWarned, code="US-2395"):
     shard: str
     clauses: str
     template = (
@@ -431,16 +422,14 @@ class StartTimeNeedsKey(CheckFailed, code="US-2376", scope=Scope.CONFIG):
     )
 
 
-class PositionMustBeExact(CheckWarned, code="US-2377"):
-    table: str
+class PositionMustBeExact(TableWarned, code="US-2377"):
     source: str
     start: str
     template = "{table} has no key that its shards fill: it must have exactly the changes of {source} before {start}"
     hint = "check that {table} was copied at this position, or give it a unique key of columns that its shards fill"
 
 
-class EngineKept(CheckWarned, code="US-2375"):
-    table: str
+class EngineKept(TableWarned, code="US-2375"):
     shard: str
     engine: str
     template = "{table} keeps its engine: its shard {shard} has the engine {engine}, which has no transactions"
@@ -486,8 +475,7 @@ class TargetNamesAlike(CheckFailed, code="US-2391", scope=Scope.CONFIG):
     hint = "give one of them another name by a route, or use a target with lower_case_table_names = 0"
 
 
-class LocalInfileOff(TargetError, code="US-6801"):
-    target: str
+class LocalInfileOff(OneTargetError, code="US-6801"):
     template = "target {target} has local_infile OFF"
     hint = "SET GLOBAL local_infile = ON, and the same in the server's configuration"
 

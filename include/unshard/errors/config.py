@@ -3,11 +3,10 @@
 `place` is always `file:line path.to.key`. No error contains a value that could be a secret.
 """
 
-from unshard.errors.base import ConfigError, UnshardError
+from unshard.errors.base import ConfigError, PlaceError, UnshardError
 
 
-class UnknownKey(ConfigError, code="US-1001"):
-    place: str
+class UnknownKey(PlaceError, code="US-1001"):
     key: str
     allowed: str
     suggestion: str
@@ -23,8 +22,7 @@ class FileUnreadable(ConfigError, code="US-1002"):
     hint = "check the path and its permissions; source files are in sources/ next to the task file"
 
 
-class YamlInvalid(ConfigError, code="US-1003"):
-    place: str
+class YamlInvalid(PlaceError, code="US-1003"):
     reason: str
     template = "{place}: invalid YAML: {reason}"
     hint = "check the indentation, and quote texts that begin with one of * & ! % @ ~ or contain ': ' or ' #'"
@@ -36,56 +34,49 @@ class FileEmpty(ConfigError, code="US-1004"):
     hint = "docs/config.md lists the keys; include/tasks has an example"
 
 
-class KeyTwice(ConfigError, code="US-1005"):
-    place: str
+class KeyTwice(PlaceError, code="US-1005"):
     key: str
     first_line: int
     template = "{place}: key '{key}' is repeated, first in line {first_line}"
     hint = "remove one of the two"
 
 
-class WrongType(ConfigError, code="US-1006"):
-    place: str
+class WrongType(PlaceError, code="US-1006"):
     wanted: str
     given: str
     template = "{place}: {given} instead of {wanted}"
     hint = "docs/config.md shows the type of every key"
 
 
-class BadValue(ConfigError, code="US-1007"):
-    place: str
+class BadValue(PlaceError, code="US-1007"):
     value: str
     wanted: str
     template = "{place}: '{value}' is not {wanted}"
     hint = "correct the value; docs/config.md describes every key"
 
 
-class MissingKey(ConfigError, code="US-1008"):
-    place: str
+class MissingKey(PlaceError, code="US-1008"):
     key: str
     about: str
     template = "{place}: key '{key}' is missing"
     hint = "add it: {about}"
 
 
-class LaterKey(ConfigError, code="US-1009"):
-    place: str
+class LaterKey(PlaceError, code="US-1009"):
     key: str
     feature: str
     template = "{place}: '{key}' asks for {feature}, which this version of unshard does not have yet"
     hint = "remove it if the task is right without it; a later version adds it"
 
 
-class UnusedBlock(ConfigError, code="US-1010"):
-    place: str
+class UnusedBlock(PlaceError, code="US-1010"):
     name: str
     reference: str
     template = "{place}: nothing refers to '{name}'"
     hint = "name it in {reference} of an instance, or remove it"
 
 
-class UnknownBlock(ConfigError, code="US-1011"):
-    place: str
+class UnknownBlock(PlaceError, code="US-1011"):
     name: str
     block: str
     defined: str
@@ -93,39 +84,34 @@ class UnknownBlock(ConfigError, code="US-1011"):
     hint = "defined there: {defined}"
 
 
-class RuleTwice(ConfigError, code="US-1012"):
-    place: str
+class RuleTwice(PlaceError, code="US-1012"):
     name: str
     template = "{place}: rule '{name}' is named twice"
     hint = "remove one of the two"
 
 
-class KeysExclude(ConfigError, code="US-1013"):
-    place: str
+class KeysExclude(PlaceError, code="US-1013"):
     first: str
     second: str
     template = "{place}: '{first}' and '{second}' exclude each other"
     hint = "keep one of the two"
 
 
-class SourceTwice(ConfigError, code="US-1014"):
-    place: str
+class SourceTwice(PlaceError, code="US-1014"):
     source: str
     first: str
     template = "{place}: source '{source}' is already in {first}"
     hint = "give every source its own id and its own instance"
 
 
-class SourceUnknown(ConfigError, code="US-1015"):
-    place: str
+class SourceUnknown(PlaceError, code="US-1015"):
     source: str
     files: str
     template = "{place}: no source file has source-id '{source}'; read: {files}"
     hint = "add sources/{source}.yaml next to the task file, or list the file in unshard.sources"
 
 
-class SourceDisabled(ConfigError, code="US-1016"):
-    place: str
+class SourceDisabled(PlaceError, code="US-1016"):
     source: str
     file: str
     template = "{place}: source '{source}' is disabled in {file}"
@@ -192,8 +178,7 @@ class ExtractionNotFound(ConfigError, code="US-1023"):
     hint = "correct the {origin}-regexp, or narrow the patterns of the rule to the intended tables"
 
 
-class KeyRefused(ConfigError, code="US-1024"):
-    place: str
+class KeyRefused(PlaceError, code="US-1024"):
     key: str
     instead: str
     template = "{place}: '{key}' is a key of DM that unshard does not use"
@@ -235,15 +220,13 @@ class MappingAmbiguous(ConfigError, code="US-1028"):
     )
 
 
-class ShardingContradicted(ConfigError, code="US-1030"):
-    place: str
+class ShardingContradicted(PlaceError, code="US-1030"):
     mode: str
     template = "{place}: 'is-sharding' contradicts shard-mode '{mode}'"
     hint = "remove is-sharding and keep shard-mode, as DM demands"
 
 
-class StartUnset(ConfigError, code="US-1031"):
-    place: str
+class StartUnset(PlaceError, code="US-1031"):
     source: str
     template = "{place} has no position, so it is unknown where source {source} begins"
     hint = "use `unshard run --start-time TIME`, write binlog-name or binlog-gtid, or remove meta to begin now"

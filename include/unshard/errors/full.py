@@ -1,6 +1,6 @@
 """US-22xx: the snapshot and the dump. US-64xx: the load."""
 
-from unshard.errors.base import Scope, SourceError, TargetError
+from unshard.errors.base import OneTargetError, Scope, ShardRowsError, SourceError, TargetError
 from unshard.errors.rows import Collision
 
 
@@ -50,8 +50,7 @@ class ConditionChanged(SourceError, code="US-2206", scope=Scope.CONFIG):
     hint = "restore the former condition; or begin again with `unshard stop --remove-meta` and empty targets"
 
 
-class TargetNotEmpty(TargetError, code="US-6401"):
-    target: str
+class TargetNotEmpty(OneTargetError, code="US-6401"):
     template = "target table {target} has rows that this task has not loaded"
     hint = "empty the table, or set on-duplicate to replace or ignore in the task file to load into it as it is"
 
@@ -68,8 +67,7 @@ class NotLoaded(TargetError, code="US-6403"):
     hint = "run their dump and load steps first; windows begin when all rows of all sources are in the target"
 
 
-class ChunkGone(TargetError, code="US-6404"):
-    shard: str
+class ChunkGone(ShardRowsError, code="US-6404"):
     number: int
     template = "chunk {number} of shard {shard} is no longer waiting to be loaded"
     hint = "another run of the same task has started the source anew: run only one of them"

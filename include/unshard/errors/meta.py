@@ -1,6 +1,6 @@
 """US-7xxx: meta tables, storage path, Spark, the life of a task. US-6010 to US-6013, US-6805: fences and windows."""
 
-from unshard.errors.base import MetaError, Scope, TargetError
+from unshard.errors.base import MetaError, OneTargetError, Scope, SourceMetaError, TargetError
 
 
 class MetaMissing(MetaError, code="US-7001"):
@@ -45,8 +45,7 @@ class MetaUnreadable(MetaError, code="US-7007", scope=Scope.INTERNAL):
     hint = "use the version of unshard that wrote it until its window is committed or its lock resolved"
 
 
-class PhaseFellBack(MetaError, code="US-7008", scope=Scope.INTERNAL):
-    source: str
+class PhaseFellBack(SourceMetaError, code="US-7008", scope=Scope.INTERNAL):
     phase: str
     wanted: str
     template = "source {source} is in phase {phase} and cannot go back to {wanted}"
@@ -73,8 +72,7 @@ class MetaTooOld(MetaError, code="US-7011"):
     hint = "`unshard migrate` or the task's next window migrates it; older processes then reject it"
 
 
-class FenceMissing(TargetError, code="US-6010", scope=Scope.INTERNAL):
-    target: str
+class FenceMissing(OneTargetError, code="US-6010", scope=Scope.INTERNAL):
     source: str
     template = "the fence of source {source} for target table {target} is missing"
     hint = "the meta schema was changed by hand: restore it, or clear it and run the full part of the task again"
@@ -95,8 +93,7 @@ class NoProgress(TargetError, code="US-6805", scope=Scope.INTERNAL):
     hint = "this is a defect: report it with the output of `unshard status --json` and the relay folder's index files"
 
 
-class FencedOut(MetaError, code="US-7004"):
-    source: str
+class FencedOut(SourceMetaError, code="US-7004"):
     window: int
     mine: int
     found: int
@@ -104,16 +101,14 @@ class FencedOut(MetaError, code="US-7004"):
     hint = "nothing to do: the newer run continues; let only one run of a task be active at a time"
 
 
-class WindowMismatch(MetaError, code="US-7009", scope=Scope.INTERNAL, transient=True):
-    source: str
+class WindowMismatch(SourceMetaError, code="US-7009", scope=Scope.INTERNAL, transient=True):
     begins: str
     checkpoint: str
     template = "a window of source {source} was planned from {begins}, but the checkpoint is at {checkpoint}"
     hint = "another run has committed a window meanwhile: plan again"
 
 
-class NotBegun(MetaError, code="US-7010", scope=Scope.INTERNAL):
-    source: str
+class NotBegun(SourceMetaError, code="US-7010", scope=Scope.INTERNAL):
     window: int
     template = "window {window} of source {source} is not open"
     hint = "this is a defect: report it; nothing was changed"
@@ -143,8 +138,7 @@ class StoredFileDamaged(MetaError, code="US-7103"):
     hint = "restore the file, or load the source from the start"
 
 
-class FinishedElsewhere(MetaError, code="US-7104", transient=True):
-    source: str
+class FinishedElsewhere(SourceMetaError, code="US-7104", transient=True):
     work: str
     reason: str
     template = "another run has finished {work} of source {source} first: {reason}"
@@ -212,16 +206,14 @@ class TaskAtWork(MetaError, code="US-7302", scope=Scope.CONFIG, transient=True):
     hint = "it is stopped now and begins nothing new: wait until that has ended and repeat the command"
 
 
-class StartTimePurged(MetaError, code="US-7303", scope=Scope.UPSTREAM):
-    source: str
+class StartTimePurged(SourceMetaError, code="US-7303", scope=Scope.UPSTREAM):
     time: str
     oldest: str
     template = "source {source} has purged its binlog of {time}: its oldest file is {oldest}, which was begun later"
     hint = "choose a later --start-time, or load the task from the start (task-mode: all)"
 
 
-class StartTimeAhead(MetaError, code="US-7304", scope=Scope.CONFIG):
-    source: str
+class StartTimeAhead(SourceMetaError, code="US-7304", scope=Scope.CONFIG):
     time: str
     template = "the start time {time} has not come yet on source {source}"
     hint = "use a time in the past; a time without an offset is in the task's timezone"
@@ -234,8 +226,7 @@ class StartNotNew(MetaError, code="US-7305", scope=Scope.CONFIG):
     hint = "a start time is for a task in task-mode incremental that has no state; `--remove-meta` removes the state"
 
 
-class RulesSpoilRows(MetaError, code="US-7306", scope=Scope.CONFIG):
-    source: str
+class RulesSpoilRows(SourceMetaError, code="US-7306", scope=Scope.CONFIG):
     what: str
     template = "the changed rules of source {source} do not fit the rows that are in the target: {what}"
     hint = (
@@ -244,8 +235,7 @@ class RulesSpoilRows(MetaError, code="US-7306", scope=Scope.CONFIG):
     )
 
 
-class RulesWait(MetaError, code="US-7307", scope=Scope.CONFIG):
-    source: str
+class RulesWait(SourceMetaError, code="US-7307", scope=Scope.CONFIG):
     what: str
     template = "the changed rules of source {source} cannot be used now: {what}"
     hint = "restore the former rules until that has ended (`unshard locks`, `unshard status`), then change them again"

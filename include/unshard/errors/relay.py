@@ -1,16 +1,14 @@
 """US-30xx: pulling the binlog, its stored segments, and events that unshard cannot follow."""
 
-from unshard.errors.base import RelayError, Scope
+from unshard.errors.base import RelayError, Scope, SourceRelayError
 
 
-class BinlogOff(RelayError, code="US-3001"):
-    source: str
+class BinlogOff(SourceRelayError, code="US-3001"):
     template = "source {source} writes no binlog (log_bin is off)"
     hint = "start the server with log_bin and binlog_format=ROW, then dump the source again"
 
 
-class BinlogSettingRefused(RelayError, code="US-3002"):
-    source: str
+class BinlogSettingRefused(SourceRelayError, code="US-3002"):
     variable: str
     value: str
     wanted: str
@@ -18,16 +16,14 @@ class BinlogSettingRefused(RelayError, code="US-3002"):
     hint = "SET GLOBAL {variable}={wanted}, put it into the server's configuration and reconnect all clients"
 
 
-class SourceReplaced(RelayError, code="US-3003"):
-    source: str
+class SourceReplaced(SourceRelayError, code="US-3003"):
     known: str
     found: str
     template = "source {source} is now {found}, its binlog positions belong to {known}"
     hint = "point the source file at the former server, or dump the source again; only GTIDs allow a change of server"
 
 
-class BinlogPurged(RelayError, code="US-3004"):
-    source: str
+class BinlogPurged(SourceRelayError, code="US-3004"):
     location: str
     oldest: str
     template = "source {source} has purged its binlog at {location}, the oldest file left is {oldest}"
@@ -37,16 +33,14 @@ class BinlogPurged(RelayError, code="US-3004"):
     )
 
 
-class PositionBeyondEnd(RelayError, code="US-3005"):
-    source: str
+class PositionBeyondEnd(SourceRelayError, code="US-3005"):
     location: str
     end: str
     template = "source {source} ends at {end}, before {location}, which unshard has already reached"
     hint = "the binlog was reset (RESET MASTER) or the server restored: dump the source again"
 
 
-class BinlogReplaced(RelayError, code="US-3006"):
-    source: str
+class BinlogReplaced(SourceRelayError, code="US-3006"):
     file: str
     known: str
     found: str
@@ -54,8 +48,7 @@ class BinlogReplaced(RelayError, code="US-3006"):
     hint = "the binlog was reset (RESET MASTER) or another server answers: dump the source again"
 
 
-class DumpRefused(RelayError, code="US-3007"):
-    source: str
+class DumpRefused(SourceRelayError, code="US-3007"):
     location: str
     errno: int
     server_message: str
@@ -63,16 +56,14 @@ class DumpRefused(RelayError, code="US-3007"):
     hint = "for 1045 and 1227 grant REPLICATION SLAVE; 1236 is about the binlog or the server id"
 
 
-class DumpBroken(RelayError, code="US-3008", transient=True):
-    source: str
+class DumpBroken(SourceRelayError, code="US-3008", transient=True):
     location: str
     server_message: str
     template = "the binlog dump of source {source} broke after {location}: {server_message}"
     hint = "run it again, it continues where it stopped; if it repeats, read the source's error log"
 
 
-class PositionGap(RelayError, code="US-3009"):
-    source: str
+class PositionGap(SourceRelayError, code="US-3009"):
     location: str
     found: int
     template = "the binlog of source {source} has a gap at {location}: the next event ends at {found}"
@@ -100,15 +91,13 @@ class DamagedEvent(RelayError, code="US-3012"):
     hint = "remove this relay segment and its index so that it is pulled again; if it repeats check the source's disk"
 
 
-class BinlogInEngine(RelayError, code="US-3033"):
-    source: str
+class BinlogInEngine(SourceRelayError, code="US-3033"):
     engine: str
     template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
     hint = "remove binlog_storage_engine from the server's configuration, restart it, then dump the source again"
 
 
-class FailoverDiverged(RelayError, code="US-3035"):
-    source: str
+class FailoverDiverged(SourceRelayError, code="US-3035"):
     identity: str
     gtid: str
     our_place: str
@@ -144,8 +133,7 @@ class StatementDml(RelayError, code="US-3013"):
     )
 
 
-class RelayGap(RelayError, code="US-3014"):
-    source: str
+class RelayGap(SourceRelayError, code="US-3014"):
     location: str
     following: str
     template = "the relay of source {source} has nothing from {location} on, but continues at {following}"
@@ -177,16 +165,14 @@ class RelayUnwritable(RelayError, code="US-3023", scope=Scope.INTERNAL, transien
     )
 
 
-class PreparedUnseen(RelayError, code="US-3024"):
-    source: str
+class PreparedUnseen(SourceRelayError, code="US-3024"):
     xid: str
     place: str
     template = "source {source} commits XA transaction {xid} at {place}, which was prepared before the relay began"
     hint = "dump the source again at a moment when XA RECOVER lists nothing there"
 
 
-class GtidNotFound(RelayError, code="US-3025", transient=True):
-    source: str
+class GtidNotFound(SourceRelayError, code="US-3025", transient=True):
     identity: str
     gtid: str
     reason: str

@@ -1,8 +1,9 @@
-"""US-3016 to US-3022, US-303x: decoding rows. US-600x, US-604x: writing them. US-68xx: comparing target and shards."""
+"""US-30xx: decoding rows. US-600x, US-604x: writing them; US-601x, US-602x: rules; US-607x: foreign keys; US-68xx."""
 
 from typing import ClassVar
 
-from unshard.errors.base import RelayError, Scope, TargetError
+from unshard.errors.base import OneTargetError, RelayError, Scope, ShardRowsError, TargetError
+from unshard.errors.checks import CheckFailed, SourceWarned
 
 FULL = "set binlog_row_image=FULL globally and in every session of the source"
 MISSED_DDL = "a DDL was not seen (sql_log_bin=0?): dump the shard again"
@@ -84,14 +85,12 @@ class RowsContradict(RelayError, code="US-3032"):
 # --- Writing --------------------------------------------------------------------------------------
 
 
-class NoTargetTable(TargetError, code="US-6001"):
-    target: str
+class NoTargetTable(OneTargetError, code="US-6001"):
     template = "target table {target} does not exist"
     hint = "run the full part of the task first, or create the table in the target as the shards have it"
 
 
-class RowRefused(TargetError, code="US-6002"):
-    target: str
+class RowRefused(OneTargetError, code="US-6002"):
     column: str
     key: str
     server_message: str
@@ -101,16 +100,14 @@ class RowRefused(TargetError, code="US-6002"):
     hint = "make the target's column as wide as the shards' (SHOW CREATE TABLE on both), then run the task again"
 
 
-class ColumnNotInTarget(TargetError, code="US-6003"):
-    shard: str
+class ColumnNotInTarget(ShardRowsError, code="US-6003"):
     column: str
     target: str
     template = "shard {shard} has the column '{column}', target table {target} has not"
     hint = "add the column to the target, or drop it in the shard; then run the task again"
 
 
-class ColumnTypesDiffer(TargetError, code="US-6004"):
-    shard: str
+class ColumnTypesDiffer(ShardRowsError, code="US-6004"):
     column: str
     shard_type: str
     target: str
@@ -122,16 +119,14 @@ class ColumnTypesDiffer(TargetError, code="US-6004"):
     hint = "give the target's column the type that it has in the shards, then run the task again"
 
 
-class KeyColumnMissing(TargetError, code="US-6005"):
-    shard: str
+class KeyColumnMissing(ShardRowsError, code="US-6005"):
     column: str
     target: str
     template = "target table {target} identifies rows by the column '{column}', which shard {shard} does not have"
     hint = "run the DDL that adds the column on this shard too, or give the target the key that the shards have"
 
 
-class Collision(TargetError, code="US-6006"):
-    target: str
+class Collision(OneTargetError, code="US-6006"):
     key: str
     shard: str
     owner: str
@@ -146,8 +141,7 @@ class Collision(TargetError, code="US-6006"):
     )
 
 
-class KeyOutOfOrder(TargetError, code="US-6007", scope=Scope.INTERNAL):
-    shard: str
+class KeyOutOfOrder(ShardRowsError, code="US-6007", scope=Scope.INTERNAL):
     target: str
     key: str
     template = "shard {shard} deletes or inserts the row {key} of target table {target} twice"
@@ -157,8 +151,7 @@ class KeyOutOfOrder(TargetError, code="US-6007", scope=Scope.INTERNAL):
     )
 
 
-class RowsMissing(TargetError, code="US-6008"):
-    target: str
+class RowsMissing(OneTargetError, code="US-6008"):
     row: str
     wanted: int
     found: int
@@ -166,22 +159,19 @@ class RowsMissing(TargetError, code="US-6008"):
     hint = "something else wrote into the target: compare with `unshard validate`, restore the rows and run again"
 
 
-class EngineNotTransactional(TargetError, code="US-6009"):
-    target: str
+class EngineNotTransactional(OneTargetError, code="US-6009"):
     engine: str
     template = "target table {target} has the engine {engine}, which has no transactions"
     hint = "ALTER TABLE … ENGINE=InnoDB on the target, then run the task again"
 
 
-class StatementWarned(TargetError, code="US-6011"):
-    target: str
+class StatementWarned(OneTargetError, code="US-6011"):
     server_message: str
     template = "writing to target table {target} caused an unexpected warning: {server_message}"
     hint = "check that the target's structure fits the shards'; if it does, report this"
 
 
-class WriteRefused(TargetError, code="US-6026"):
-    target: str
+class WriteRefused(OneTargetError, code="US-6026"):
     server_message: str
     template = "the target refuses a statement about table {target}: {server_message}"
     hint = "correct what the server reports (a privilege, a trigger, the table itself), then run the task again"
@@ -190,8 +180,7 @@ class WriteRefused(TargetError, code="US-6026"):
 # --- Rows without all of their columns ------------------------------------------------------------
 
 
-class ColumnLeftOut(TargetError, code="US-6041"):
-    shard: str
+class ColumnLeftOut(ShardRowsError, code="US-6041"):
     column: str
     target: str
     need: str
@@ -202,8 +191,7 @@ class ColumnLeftOut(TargetError, code="US-6041"):
     hint = f"{FULL}, and load the target anew"
 
 
-class ChangedRowMissing(TargetError, code="US-6042"):
-    target: str
+class ChangedRowMissing(OneTargetError, code="US-6042"):
     shard: str
     key: str
     template = (
@@ -216,8 +204,7 @@ class ChangedRowMissing(TargetError, code="US-6042"):
     )
 
 
-class MovedRowUnknown(TargetError, code="US-6043"):
-    target: str
+class MovedRowUnknown(OneTargetError, code="US-6043"):
     shard: str
     key: str
     template = (
@@ -227,8 +214,7 @@ class MovedRowUnknown(TargetError, code="US-6043"):
     hint = f"load again while no keys change, or {FULL}, and load the target anew"
 
 
-class DeferredRowMissing(TargetError, code="US-6044"):
-    target: str
+class DeferredRowMissing(OneTargetError, code="US-6044"):
     shard: str
     key: str
     rows: int
@@ -242,8 +228,7 @@ class DeferredRowMissing(TargetError, code="US-6044"):
     )
 
 
-class ShardRowsUnmarked(TargetError, code="US-6080"):
-    shard: str
+class ShardRowsUnmarked(ShardRowsError, code="US-6080"):
     target: str
     column: str
     found: str
@@ -251,8 +236,7 @@ class ShardRowsUnmarked(TargetError, code="US-6080"):
     hint = "give the target table the column that the rule of the task file names, then run the task again"
 
 
-class ShardRowsNotDeleted(TargetError, code="US-6081"):
-    shard: str
+class ShardRowsNotDeleted(ShardRowsError, code="US-6081"):
     target: str
     statement: str
     server_message: str
@@ -274,8 +258,170 @@ class NothingToValidate(TargetError, code="US-6804"):
     hint = "check the task's routes, and the names given with --table"
 
 
-class NothingInCommon(TargetError, code="US-6810"):
-    target: str
+class NothingInCommon(OneTargetError, code="US-6810"):
     reasons: str
     template = "target table {target} has no column in common with its shards that can be compared: {reasons}"
     hint = "check that the routes send the right shards to this table, and compare SHOW CREATE TABLE on both"
+
+
+class ForeignKeysCascade(SourceWarned, code="US-2367"):
+    keys: str
+    template = "source {source} changes rows by foreign keys, without a trace in its binlog: {keys}"
+    hint = "the target's foreign keys must have the same actions"
+
+
+class ForeignKeyLacking(SourceWarned, code="US-2368"):
+    keys: str
+    template = "source {source} has foreign keys that the target lacks and does not get: {keys}"
+    hint = "create them on the target (ALTER TABLE … ADD FOREIGN KEY), or route the parent tables too"
+
+
+class ForeignKeyNotOfShards(CheckFailed, code="US-2369"):
+    target: str
+    key: str
+    shard: str
+    template = (
+        "the target has a foreign key, {key}, that shard {shard} does not have: no order of its rows satisfies it"
+    )
+    hint = "drop the foreign key on the target, or set foreign_key_checks of the target's session to 0"
+
+
+class ReferencedRowMissing(OneTargetError, code="US-6070"):
+    key: str
+    parent: str
+    parent_key: str
+    condition: str = ""
+    """The parent's row as an SQL condition; empty if it was not found out."""
+    rows: str = ""
+    """The parent, quoted for SQL."""
+    template = "row {key} of target table {target} references {parent_key}, which {parent} does not have"
+    hint = (
+        "if another source writes the parent row, wait for its next window; otherwise write the row into its shard, or"
+        " remove the reference there, then run `unshard retry`"
+    )
+
+
+class RowReferenced(OneTargetError, code="US-6071"):
+    key: str
+    child: str
+    condition: str = ""
+    """The referencing rows of the child as an SQL condition; empty if they were not found out."""
+    rows: str = ""
+    """The child, quoted for SQL."""
+    template = "row {key} of target table {target} cannot be deleted or moved: rows of {child} reference it"
+    hint = (
+        "if another source deletes the rows that reference it, wait for its next window; otherwise compare the foreign"
+        " keys of the target with those of the shards, then run `unshard retry`"
+    )
+
+
+class ConnectedTargetWaits(OneTargetError, code="US-6072"):
+    other: str
+    template = "target table {target} waits for {other}: foreign keys connect them"
+    hint = "the error of {other} says what to do"
+
+
+class ExtractedColumnMissing(OneTargetError, code="US-6014"):
+    column: str
+    shard: str
+    template = "target table {target} has no column '{column}', into which the route of shard {shard} extracts"
+    hint = "add it (VARCHAR(64) NOT NULL, say), and to the key too if two shards can have the same key; then run again"
+
+
+class ExtractedColumnTaken(ShardRowsError, code="US-6015", scope=Scope.CONFIG):
+    column: str
+    target: str
+    template = "shard {shard} has the column '{column}' itself, into which its route to {target} extracts"
+    hint = "set target-column of the route to a column that no shard has"
+
+
+class ExtractedValueUnfit(OneTargetError, code="US-6016"):
+    column: str
+    column_type: str
+    value: str
+    shard: str
+    template = "column '{column}' of target table {target} is {column_type} and cannot hold '{value}' of shard {shard}"
+    hint = "make it a CHAR, VARCHAR or TEXT that is long enough, or an integer for values without leading zeros"
+
+
+class ExtractionNeedsTable(OneTargetError, code="US-6017"):
+    shard: str
+    columns: str
+    template = "target table {target} does not exist, and the route of shard {shard} extracts into it: {columns}"
+    hint = (
+        "create it like the shards, with these columns (VARCHAR(64) NOT NULL, say), and add them to the key if two"
+        " shards can have the same key; then run the task again"
+    )
+
+
+class MappedColumnMissing(ShardRowsError, code="US-6018"):
+    column: str
+    rule: str
+    template = "shard {shard} has no column '{column}', which column mapping '{rule}' names"
+    hint = "correct the rule, or its patterns so that it does not match this table"
+
+
+class MappedColumnUnfit(TargetError, code="US-6019"):
+    place: str
+    column: str
+    kind: str
+    rule: str
+    wanted: str
+    template = "column '{column}' of {place} is {kind}, column mapping '{rule}' needs {wanted}"
+    hint = "create the target table by hand with a column that holds the mapped values, or correct the rule"
+
+
+class MappedNotKey(ShardRowsError, code="US-6020"):
+    column: str
+    rule: str
+    template = "column mapping '{rule}' changes '{column}' of shard {shard}, which is in no primary or unique key"
+    hint = "correct the rule; if the column refers to mapped ids, name it in the rule's referencing-columns"
+
+
+class MappedIdsTooLarge(ShardRowsError, code="US-6021"):
+    column: str
+    low: int
+    high: int
+    bits: int
+    rule: str
+    template = (
+        "the ids in '{column}' of shard {shard} go from {low} to {high}, column mapping '{rule}' leaves {bits} bits,"
+        " from 0 on"
+    )
+    hint = "leave an argument of the rule empty that no shard needs, so that more bits are free"
+
+
+class MappingOverlap(OneTargetError, code="US-6022"):
+    column: str
+    first: str
+    second: str
+    start: int
+    template = "shards {first} and {second} may both have ids from {start} on in '{column}' of target {target}"
+    hint = (
+        "give each its own instance, schema or table number in column-mappings; if their ids are distinct without it,"
+        " set shared-bits: true"
+    )
+
+
+class RowsFiltered(TargetError, code="US-6023"):
+    rule: str
+    shard: str
+    kind: str
+    rows: int
+    template = "filter '{rule}' stops at the {kind} of {rows} rows in shard {shard}"
+    hint = "nothing was skipped; change the filter's action to Do or Ignore, or its events, and run the task again"
+
+
+class RowFilterFailed(TargetError, code="US-6024"):
+    rule: str
+    expression: str
+    server_message: str
+    template = "the target cannot evaluate {expression!r} of expression filter '{rule}': {server_message}"
+    hint = "correct the expression; it may name the columns of the shard as they are now, but no generated ones"
+
+
+class RowFilterIdle(TargetError, code="US-6025"):
+    rule: str
+    table: str
+    template = "expression filter '{rule}' is for {table}, which is no shard of a source that has the rule"
+    hint = "nothing to do if the table comes later; else correct schema and table, which are names and not patterns"

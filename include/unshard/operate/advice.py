@@ -12,17 +12,7 @@ from unshard.core.ddl.lock import LockState, Way
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import shell
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.operate.command import (
-    DropShard,
-    Force,
-    LockCommand,
-    Replace,
-    Retry,
-    Skip,
-    form_fields,
-    shards_of,
-    typed,
-)
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retry, Skip, form_fields, shards_of, typed
 
 if TYPE_CHECKING:
     from unshard.units.ddl.scene import LockView
@@ -259,7 +249,6 @@ class Choices:
 
     unlock: bool
     skip: tuple[Shard, ...]
-    """The shards for which the statement may be skipped."""
     skip_all: bool
     ready: tuple[tuple[str, Mapping[str, str]], ...] = ()
     """Replacements with their statements: what they mean, and the fields of the form."""

@@ -131,7 +131,6 @@ def suspended_lines(stop: SuspendedTarget, task: str) -> list[str]:
 
 
 def _age(since: datetime) -> str:
-    """`3 min`, `2 h 5 min`."""
     minutes, seconds = divmod(max(0, int((datetime.now(UTC) - since).total_seconds())), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

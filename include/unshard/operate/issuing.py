@@ -17,7 +17,6 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
 from unshard.core.shown import listed, one_line
-from unshard.errors.join import UnlockOfJoined
 from unshard.errors.locks import (
     LockBegun,
     LockResolved,
@@ -26,6 +25,7 @@ from unshard.errors.locks import (
     NothingRefused,
     NothingToReplace,
     NotInGroup,
+    UnlockOfJoined,
 )
 from unshard.operate.command import (
     ACTIONS,
@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A command with the state that it applies to."""
-
     meta: "Meta"
     lock: DdlLock
     view: LockFacts
@@ -277,7 +275,6 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
 
 
 def _stated(made: QueueEntry) -> list[str]:
-    """Return the effect of a CREATE TABLE in place of a DDL of unknown effect."""
     from unshard.core.ddl.replacement import CREATE  # brings the tokenizer
 
     if made.is_alone or not any(map(CREATE.match, made.replacement)):

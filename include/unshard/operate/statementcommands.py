@@ -21,16 +21,16 @@ from unshard.core.model import Location
 from unshard.core.relay.segment import Segment
 from unshard.core.shown import one_line
 from unshard.errors import UnshardError
-from unshard.errors.commands import (
+from unshard.errors.ddl import DdlUnreadable
+from unshard.errors.locks import (
     CommandAtNoStatement,
     CommandLate,
     CommandPast,
     CommandSpent,
     NothingStuck,
     PlaceUnreadable,
+    ReplacementRefused,
 )
-from unshard.errors.ddl import DdlUnreadable
-from unshard.errors.locks import ReplacementRefused
 from unshard.errors.meta import NotInSync
 from unshard.operate import issuing
 from unshard.operate.command import LockCommand, Replace, Skip
@@ -70,7 +70,9 @@ def steps(work: Work, asked: Asked) -> tuple[Step, ...]:
     """Return the commands of a request; raises a coded error if no command is possible."""
     _require_readable(asked)
     if asked.at or asked.gtid:
-        return (_statement_step(work, _place(work, asked), asked),)
+        if len(asked.sources) != 1:
+            raise PlaceUnreadable(asked.at or asked.gtid, "binlogs of several sources have nothing in common")
+        return (_statement_step(work, _read_place(work, asked.sources[0], asked.at, asked.gtid), asked),)
     found = [step for source in asked.sources for step in _stuck(work, source, asked)]
     if not found:
         raise NothingStuck(", ".join(asked.sources), "its next window can be planned, and no lock asks about its DDL")
@@ -103,12 +105,6 @@ def _require_readable(asked: Asked) -> None:
                 require_kind(NO_LOCK, read(one, 0, ""))
         except DdlUnreadable as error:
             raise ReplacementRefused(NO_LOCK, one_line(text), error.message) from error
-
-
-def _place(work: Work, asked: Asked) -> StatementPlace:
-    if len(asked.sources) != 1:
-        raise PlaceUnreadable(asked.at or asked.gtid, "binlogs of several sources have nothing in common")
-    return _read_place(work, asked.sources[0], asked.at, asked.gtid)
 
 
 def _read_place(work: Work, source: str, at: str, gtid: str) -> StatementPlace:
@@ -171,9 +167,7 @@ def _issued(action: str, details: Mapping[str, object]) -> Callable[[str, str, s
 
 
 def _check(work: Work, place: StatementPlace) -> None:
-    """Raise if a window has passed the place, or was begun with it."""
-    checkpoint, begun = work.meta.checkpoints.get(place.source), work.meta.windows.open(place.source)
-    assert checkpoint is not None
+    checkpoint, begun = work.meta.checkpoints.one(place.source), work.meta.windows.open(place.source)
     if place.is_before(checkpoint.location, checkpoint.gtid):
         raise CommandPast(str(place), str(checkpoint.location))
     if begun is not None and place.is_before(begun.ends, begun.gtid):
@@ -181,8 +175,7 @@ def _check(work: Work, place: StatementPlace) -> None:
 
 
 def _segment(work: Work, place: StatementPlace) -> Segment | None:
-    checkpoint = work.meta.checkpoints.get(place.source)
-    assert checkpoint is not None
+    checkpoint = work.meta.checkpoints.one(place.source)
     history = checkpoint.gtid
     for segment in work.store.links(place.source).run(checkpoint.location):
         if place.is_in(segment, history):
@@ -218,7 +211,6 @@ def _planned_step(work: Work, source: str, asked: Asked, error: UnshardError) ->
 
 
 def _lock_commands(work: Work, scene: Scene, lock: LockFacts, source: str, asked: Asked) -> Iterator[LockCommand]:
-    """Yield a command to the lock, or one for each shard of the source that is the only one with its DDL."""
     if lock.state is LockState.FAILED or (lock.state is LockState.UNDECIDED and len(lock.ready) > 1):
         if any(shard.source == source for shard in lock.ready):
             yield _lock_command(lock, asked, lock.ddl)

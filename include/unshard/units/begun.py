@@ -20,17 +20,14 @@ class Begun:
     """Progress of the full load of a task."""
 
     phases: Mapping[str, Phase] = field(default_factory=dict)
-    """Phases of the sources that have begun."""
     is_new: bool = False
     """No source has a snapshot yet: rows in target tables are not the task's."""
 
     def phase(self, source: str) -> Phase:
-        """Return the phase of one source."""
         return self.phases.get(source, Phase.NEW)
 
     @property
     def loaded(self) -> frozenset[str]:
-        """Sources whose full load is complete."""
         return frozenset(source for source, phase in self.phases.items() if phase.order >= Phase.LOADED.order)
 
 

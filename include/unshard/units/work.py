@@ -22,7 +22,7 @@ from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.config import Connections, Task, TaskMode, environment_connections, resolve, storage_access
 from unshard.config.allowed import spark_connection
-from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
+from unshard.core.model import Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
 
@@ -137,7 +137,6 @@ class Work:
     """The session for dump, load and validation."""
     trial_tables: DdlTrialTables
     tables: PresentStructures
-    """Reader of the present structures of target tables."""
     writer: Callable[[], Writer]
     """Writer of rows into the target; the first call tests the write path."""
     limits: Limits = LIMITS
@@ -155,14 +154,12 @@ class Work:
         return self.target_schemas({target})[target]
 
     def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
-        """Read the present structures of several target tables at once."""
         found = self.present(targets)
         for target in targets - found.keys():
             raise NoTargetTable(str(target))
         return found
 
     def present(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
-        """Read the present structures of those target tables that exist."""
         return self.tables.read(targets) if targets else {}
 
 
@@ -202,15 +199,14 @@ def open_work(
 
 @contextlib.contextmanager
 def work_with(
-    task: Task,
-    meta: Meta,
-    connections: Connections = environment_connections,
-    starting: Callable[[], None] = _silent,
+    task: Task, meta: Meta, connections: Connections = environment_connections, starting: Callable[[], None] = _silent
 ) -> Iterator[Work]:
     """Resolve the task's secrets and open everything but the meta store, which the caller has opened."""
     target, access = resolve(task.target, connections), storage_access(task.options, connections)
     present = PresentStructures(target)
     live, bulk = task.options.spark_connection, task.options.bulk_connection
+    is_remote = is_object_store(task.storage)
+    place = BucketPlace(f"{task.storage}/relay", access) if is_remote else Path(task.storage) / "relay"
     with contextlib.ExitStack() as stack:
         stack.callback(present.close)
         spark = LazySpark(stack, live, connections, task.name, starting)
@@ -219,7 +215,7 @@ def work_with(
             target=target,
             sources=MappingProxyType({i.source.id: resolve(i.source.endpoint, connections) for i in task.instances}),
             meta=meta,
-            store=RelayStore(_relay_place(task.storage, access)),
+            store=RelayStore(place),
             storage=Storage(task.storage, access),
             spark=spark,
             bulk_spark=spark if bulk == live else LazySpark(stack, bulk, connections, task.name, starting),
@@ -234,11 +230,6 @@ def _recorded_writer(target: Server, meta: Meta) -> Writer:
     writer = tried_writer(target, meta.schema)
     meta.write_paths.record(writer.writing)
     return writer
-
-
-def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
-    """Return the location of the relay's segments."""
-    return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 
 def _once(make: Callable[[], T]) -> Callable[[], T]:

@@ -28,7 +28,7 @@ from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView, MatrixRow
-    from unshard.units.ddl.scene import LockFacts, LockView
+    from unshard.units.ddl.scene import LockFacts
 
 F = TypeVar("F", bound="LockFacts")
 
@@ -47,7 +47,7 @@ TOLD = {
 }
 TOLD_OF_TASK = {
     RETRIED: "The command is issued: the next window of the source releases the held rows, and suspends the target "
-    "again if the error recurs.",
+    "again if the error recurs."
 }
 
 
@@ -123,7 +123,6 @@ class Pages:
         )
 
     def task(self, visit: Visit, told: str = "", refused: str = "") -> Answer:
-        """Return the page of a task."""
         reading = self._service.reading(visit.task)
         locks, stops = reading.remarks.locks, reading.remarks.stops
         return Answer(
@@ -271,7 +270,10 @@ class Pages:
             {
                 **self._form(visit),
                 "lock": view,
-                "conflicts": _conflicts(view),
+                "conflicts": [
+                    (shard, marked(statement(view.ddl), statement(ddl)), words)
+                    for shard, ddl, words in zip(view.conflicts, view.conflicting, view.differences, strict=True)
+                ],
                 "refused": refused,
                 "told": told,
                 "shards": shards_of(view),
@@ -283,7 +285,6 @@ class Pages:
         )
 
     def _form(self, visit: Visit) -> dict[str, Any]:
-        """Return the values of a page with a form; a user who may not act gets no token."""
         made = guard.token(self._site.secret, visit.session, visit.user.get_id(), visit.task.name)
         return {**_frame(visit), "token_field": guard.FIELD, "token": made if visit.may_act else ""}
 
@@ -368,12 +369,6 @@ def _stops(known: Iterable[SuspendedTarget], values: Mapping[str, str]) -> tuple
     if not found:
         raise Unfit("that target continues already, or is suspended again" if wanted else "no target is suspended")
     return found
-
-
-def _conflicts(view: "LockView") -> Sequence[Any]:
-    """Return each shard in conflict with both statements, the marked differences, and their descriptions."""
-    shards = zip(view.conflicts, view.conflicting, view.differences, strict=True)
-    return [(shard, marked(statement(view.ddl), statement(ddl)), words) for shard, ddl, words in shards]
 
 
 class Piece(NamedTuple):

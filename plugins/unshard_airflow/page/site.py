@@ -5,7 +5,7 @@ wakes a waiting run, is public. Tests use their own `Site`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -92,7 +92,8 @@ async def _wake(request: Request, dag: str, run: str) -> Woken:
     from airflow.api_fastapi.main import app
 
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://airflow", headers=_login(request)) as api:
+    login = {name: request.headers[name] for name in ("cookie", "authorization") if name in request.headers}
+    async with httpx.AsyncClient(transport=transport, base_url="http://airflow", headers=login) as api:
         return await woken(api, dag, run)
 
 
@@ -119,8 +120,3 @@ async def woken(api: httpx.AsyncClient, dag: str, run: str) -> Woken:
         "the command is issued, but its run cannot be woken dag=%s run=%s status=%s", dag, run, cleared.status_code
     )
     return Woken.REFUSED
-
-
-def _login(request: Request) -> Mapping[str, str]:
-    """Return the headers with which Airflow has identified the user."""
-    return {name: request.headers[name] for name in ("cookie", "authorization") if name in request.headers}

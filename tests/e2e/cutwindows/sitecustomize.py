@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unshard.adapters.target import Committed, Fence, Slice, Slices, Writer, apply_slices, fencesteps
-from unshard.units.window import sparkjob as windowslices
+from unshard.units.window import tasks as windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
 BOUNDS = fencesteps.Bounds(rows=40, bytes=1 << 20, appliers=1)

@@ -25,7 +25,7 @@ from tests.e2e.scheduler.waiting import (
     steady_load,
     succeed,
 )
-from unshard_airflow.windows import LATE
+from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
-from unshard_airflow.windows import LATE
+from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
 SECONDS = 1800.0

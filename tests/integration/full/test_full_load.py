@@ -27,10 +27,10 @@ from unshard.errors.full import LoadCollision, NoSnapshot, NotDumped, NotLoaded,
 from unshard.errors.rows import EngineNotTransactional
 from unshard.units.checks.precheck import precheck
 from unshard.units.full import dump as dumps
-from unshard.units.full import loadchunks, makeindexes
+from unshard.units.full import load as loads
+from unshard.units.full import loadchunks
 from unshard.units.full.dump import dump
-from unshard.units.full.load import handover, load
-from unshard.units.full.makeindexes import postpone_indexes
+from unshard.units.full.load import handover, load, postpone_indexes
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.work import LIMITS, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
@@ -516,7 +516,7 @@ def test_late_indexes_come_back_as_they_were(full: Full, monkeypatch: pytest.Mon
         assert everything - indexes() == {"b`y, n", "w"}
         for name in ("read_schema", "add_statement"):
             with monkeypatch.context() as patch, pytest.raises(Died):
-                patch.setattr(makeindexes, name, dying_after(0, getattr(makeindexes, name)))
+                patch.setattr(loads, name, dying_after(0, getattr(loads, name)))
                 load(work, "s2")
             assert everything - indexes() == {"b`y, n", "w"}
         with monkeypatch.context() as patch, pytest.raises(Died):

@@ -10,7 +10,7 @@ from tests.lifetask import LifeTask
 from tests.lifetask import living as lifetask
 from unshard.config import ShardMode, Task
 from unshard.core.model import TableId
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.units.full import snapshot
 from unshard.units.full.snapshot import take_snapshot
 from unshard_demo.servers import MariaDb

@@ -22,7 +22,7 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 DOCS = Path(__file__).parents[3] / "docs" / "life-of-a-shard-ddl.md"
-JOINS, TARGET = "unshard.adapters.meta.joinrecords:Joins", "unshard.units.ddl.jointarget:OnTarget"
+JOINS, TARGET = "unshard.adapters.meta.joinrecords:Joins", "unshard.units.ddl.execute:OnTarget"
 POINTS = {
     "before the intent of a change is committed": Point("in", f"{JOINS}.intend"),
     "after the intent, before a statement": Point("after", f"{JOINS}.intend"),

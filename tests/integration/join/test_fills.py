@@ -7,7 +7,7 @@ import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import JoinRefused
+from unshard.errors.locks import JoinRefused
 from unshard.operate.command import Skip
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate

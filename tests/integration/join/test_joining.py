@@ -9,7 +9,7 @@ from tests.livetask import LiveTask, living
 from unshard.config import ShardMode
 from unshard.core.model import TableId
 from unshard.errors.ddl import DdlRefused
-from unshard.errors.join import TargetNameTaken
+from unshard.errors.locks import TargetNameTaken
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -7,7 +7,7 @@ import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.config import ShardMode
-from unshard.errors.join import ShardModeWaits
+from unshard.errors.locks import ShardModeWaits
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

@@ -13,7 +13,7 @@ from unshard.operate.command import DropShard, LockCommand, Replace, Skip
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
-from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.ddl.execute import OnTarget
 from unshard.units.task.optimistic import rules_of
 from unshard_demo.servers import MariaDb
 

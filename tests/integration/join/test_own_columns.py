@@ -7,7 +7,7 @@ import pytest
 
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import TargetNameTaken
+from unshard.errors.locks import TargetNameTaken
 from unshard.operate.advice import advice_lines
 from unshard.operate.command import DropShard, Skip
 from unshard.operate.issuing import give

@@ -9,10 +9,10 @@ from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
-from unshard.errors.commands import ReloadNotDue
+from unshard.errors.locks import ReloadNotDue
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView, differences
-from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.ddl.execute import OnTarget
 from unshard.units.task.optimistic import accept_values, rules_of
 from unshard.units.task.status import status
 from unshard_demo.servers import MariaDb

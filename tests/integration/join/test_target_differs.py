@@ -16,8 +16,8 @@ from unshard.operate.command import Replace
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import differences
+from unshard.units.ddl.execute import OnTarget
 from unshard.units.ddl.joining import JoinRules
-from unshard.units.ddl.jointarget import OnTarget
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]

@@ -8,7 +8,7 @@ import pytest
 from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Shard, TableId
-from unshard.errors.join import UnlockOfJoined
+from unshard.errors.locks import UnlockOfJoined
 from unshard.operate.command import DropShard, Force, LockCommand, Replace, Skip
 from unshard.operate.issuing import give, preview
 from unshard.units.ddl import coordinate

@@ -14,9 +14,8 @@ from tests.taskfile import endpoint
 from tests.tidbsettings import is_tidb
 from unshard.core.task.state import Phase
 from unshard.errors.relay import FailoverDiverged, GtidNotFound, SourceReplaced
-from unshard.units.relay.lasttransaction import compare_last, last_pulled
 from unshard.units.relay.newbinlog import BinlogWatch
-from unshard.units.relay.pull import locate
+from unshard.units.relay.pull import compare_last, last_pulled, locate
 from unshard.units.task.status import lag_bytes
 from unshard_demo import servers
 from unshard_demo.processes import await_true

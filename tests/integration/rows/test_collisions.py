@@ -20,7 +20,7 @@ from unshard.core.rows.rowerrors import CollisionState, Found, RecordedCollision
 from unshard.core.task.state import ChunkState, Phase
 from unshard.errors.full import LoadCollision
 from unshard.errors.rows import Collision
-from unshard.units.full import reread
+from unshard.units.full import load as loading
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
@@ -308,10 +308,10 @@ def test_a_collision_of_the_load_is_mended_by_removing_a_row(full: Full, gone: t
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ("s1", (reread, "unload_batch")),
+        ("s1", (loading, "unload_batch")),
         ("s1", (Chunks, "begin_anew")),
-        ("s2", (reread, "dump_again")),
-        ("s1", (reread, "load_one_batch")),
+        ("s2", (loading, "dump_again")),
+        ("s1", (loading, "load_one_batch")),
     ],
     ids=str,
 )

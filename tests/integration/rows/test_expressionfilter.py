@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.taskfile import TaskFile, route, schemas, task_body, write_sources
-from unshard.errors.rules import RowFilterFailed
+from unshard.errors.rows import RowFilterFailed
 from unshard.units.task.run import Outcome
 from unshard_demo.servers import MariaDb
 

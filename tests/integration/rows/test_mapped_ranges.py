@@ -13,7 +13,7 @@ from unshard.core.rules.columnmapping import Affix, Change, Mapped, PartitionId
 from unshard.core.rules.reshaping import Extracted, Reshaping, seen
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.validate.checksum import compare_structures
-from unshard.units.validate.compare import Sessions, TableCheck, compare_range, ranges, reshaped_place
+from unshard.units.validate.validate import Sessions, TableCheck, compare_range, ranges, reshaped_place
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

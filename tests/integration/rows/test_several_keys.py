@@ -189,7 +189,6 @@ class Stage:
 def stage(source_1, source_2, target, unique, tmp_path, monkeypatch) -> Iterator[Stage]:
     sources = {"s1": source_1, "s2": source_2}
     monkeypatch.setattr("unshard.units.full.load.map_items", items_here)
-    monkeypatch.setattr("unshard.units.full.reread.map_items", items_here)
     monkeypatch.setattr(dumps, "map_items", items_here)
     with schemas(unique, sources.values(), target):
         yield Stage(unique, tmp_path, sources, target, monkeypatch)

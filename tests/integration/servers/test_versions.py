@@ -15,8 +15,7 @@ from unshard.config import load_task
 from unshard.core.checks.items import Severity
 from unshard.core.model import TableId
 from unshard.units.checks.precheck import precheck
-from unshard.units.relay.lasttransaction import compare_last, last_pulled
-from unshard.units.relay.pull import pull
+from unshard.units.relay.pull import compare_last, last_pulled, pull
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.migrations import MIGRATIONS
+from unshard.adapters.meta.database import MIGRATIONS
 from unshard.cli import main
 from unshard.config import load_task
 from unshard.core.model import Location

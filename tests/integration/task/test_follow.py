@@ -117,7 +117,7 @@ def test_a_run_whose_time_is_over_leaves_work_and_an_idle_one_does_not(scheduled
 
 def test_a_lock_ends_a_run_until_it_has_a_dag_run(scheduled: Scheduled) -> None:
     """The second run of a lock, which executes it, is needed if the first has failed before all shards had the DDL."""
-    from unshard_airflow.windows import LATE
+    from unshard_airflow.follow import LATE
 
     task = scheduled.task
     scheduled.options(live_run=LONG, idle_after=SHORT)

@@ -11,7 +11,7 @@ import pytest
 from tests.binlogs import purge
 from tests.lifetask import LifeTask, living, task
 from tests.localspark import LocalSpark
-from unshard.adapters.meta.activeworkers import window_of
+from unshard.adapters.meta.taskrecords import window_of
 from unshard.config import load_task
 from unshard.config.reading import starting_at
 from unshard.core.checks.items import Severity

@@ -20,7 +20,7 @@ import yaml
 
 from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
-from unshard.adapters.meta.activeworkers import live_run_of
+from unshard.adapters.meta.taskrecords import live_run_of
 from unshard.cli import main
 from unshard.config import ShardMode, load_task
 from unshard.core.task.state import PauseKind

@@ -516,9 +516,8 @@ def test_triggers_of_a_task_share_its_connections_until_the_last_one_ends(stage:
 def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from unshard_airflow.follow import Follow
+    from unshard_airflow.follow import Follow, Report
     from unshard_airflow.operators import Handover, Precheck
-    from unshard_airflow.windows import Report
 
     given = {"task_file": str(stage.file)}
     issuing.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")

@@ -27,7 +27,7 @@ from unshard.errors.meta import (
     UnknownSparkConnection,
 )
 from unshard.units.rows.windowjob import WindowJob
-from unshard.units.window.sparkjob import run_job
+from unshard.units.window.sync import run_job
 from unshard_demo import processes
 from unshard_demo.servers import free_port
 from unshard_demo.sparkserver import SparkConnect, running_spark

@@ -10,7 +10,7 @@ from unshard.core.rules.reshaping import Extracted, Reshaping
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import Reason, compare_structures
 from unshard.core.validate.rowdifferences import DifferenceKind
-from unshard.units.validate.compare import ComparedTable, Sessions, TableCheck, compare_range, ranges, reshaped_place
+from unshard.units.validate.validate import ComparedTable, Sessions, TableCheck, compare_range, ranges, reshaped_place
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 from unshard.adapters import upstream
-from unshard.adapters.mysql import connect, identifier, query
+from unshard.adapters.mysql import connect, query
 from unshard.adapters.relayfiles import RelayStore
 from unshard.adapters.structures import read_schemas
 from unshard.adapters.targetddl import DdlTrialTables
@@ -24,6 +24,7 @@ from unshard.core.ddl.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
 from unshard.core.rules.filters import EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.comparison import shape_differences
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.relay import pull

@@ -10,12 +10,12 @@ from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.joined import JoinStatement
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import TargetChanged
-from unshard.errors.join import JoinChanging
+from unshard.errors.locks import JoinChanging
 from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard.units.window.reloading import reload_columns
-from unshard.units.window.sparkjob import run_job
+from unshard.units.window.sync import run_job
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

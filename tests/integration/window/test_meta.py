@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from unshard.adapters.meta import Meta, tables, windowrecords
-from unshard.adapters.meta.database import MetaDatabase, _engine
-from unshard.adapters.meta.migrations import MIGRATIONS
+from unshard.adapters.meta.database import MIGRATIONS, MetaDatabase, _engine
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.queue import Admission, EntryState, HeldFile, QueueEntry, WholeChange

@@ -13,7 +13,7 @@ import yaml
 from tests.cutting import bound_transactions
 from tests.livetask import LiveTask, living
 from tests.tidbsettings import takes_load_data
-from unshard.adapters.meta.suspensions import SuspendedTargets
+from unshard.adapters.meta.problemrecords import SuspendedTargets
 from unshard.adapters.meta.windowrecords import Windows
 from unshard.adapters.target import fencesteps
 from unshard.cli import main
@@ -21,7 +21,8 @@ from unshard.core.rows.rowerrors import CollisionState
 from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
 from unshard.units.task.run import run
-from unshard.units.window import sparkjob, suspending, sync, tasks
+from unshard.units.window import suspending, sync, tasks
+from unshard.units.window.sync import run_job
 from unshard.units.work import Limits
 from unshard_demo.servers import MariaDb
 
@@ -270,7 +271,7 @@ def test_a_target_that_is_altered_while_a_window_fails_is_tried_again_at_once(pa
     pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(3)")
 
     def altered(*given: Any) -> tuple[tasks.Result, ...]:
-        results = sparkjob.run_job(*given)
+        results = run_job(*given)
         pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(20)")
         return results
 

@@ -20,8 +20,8 @@ from unshard.adapters.target.fencesteps import Bounds
 from unshard.core.window.plan import SECTIONS
 from unshard.errors.relay import DamagedEvent
 from unshard.units.task.status import status
-from unshard.units.window import sparkjob as windowslices
 from unshard.units.window import sync
+from unshard.units.window import tasks as windowslices
 from unshard.units.window.sync import WindowReport, next_plan
 from unshard_demo.servers import MariaDb
 

@@ -28,7 +28,7 @@ from unshard.errors.rows import Collision, RowRefused
 from unshard.errors.source import ConnectionLost, ServerBusy
 from unshard.units.rows.targetwork import changes_of
 from unshard.units.rows.windowjob import HeldPart
-from unshard.units.window import sparkjob as windowslices
+from unshard.units.window import tasks as windowslices
 from unshard.units.window.tasks import fence_of
 from unshard_demo.servers import MariaDb
 

@@ -25,8 +25,7 @@ from unshard.operate.command import DropShard, Force, Skip
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
 from unshard.units.relay import pull
-from unshard.units.window.sparkjob import run_job
-from unshard.units.window.sync import WindowReport, next_plan, run_window, window_job
+from unshard.units.window.sync import WindowReport, next_plan, run_job, run_window, window_job
 from unshard.units.window.tasks import PartReport
 from unshard.units.work import LazySpark, Limits, Work, open_work
 from unshard_demo.servers import MariaDb

@@ -63,7 +63,7 @@ def test_paused_task_is_skipped_and_not_failed() -> None:
 
 
 def test_waiting_lock_is_helped_by_unlocking() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     told = "\n".join(remedies(VIEW, "/tasks/m.yaml"))
     for command in (
@@ -78,7 +78,7 @@ def test_waiting_lock_is_helped_by_unlocking() -> None:
 
 
 def test_undecided_lock_is_not_told_to_be_unlocked() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     told = "\n".join(remedies(replace(VIEW, state=LockState.UNDECIDED, reason="cannot be read"), "m.yaml"))
     assert "unshard unlock" not in told and "unshard replace m.yaml" in told and "cannot be read" in told
@@ -86,7 +86,7 @@ def test_undecided_lock_is_not_told_to_be_unlocked() -> None:
 
 
 def test_refused_lock_is_helped_by_asking_again() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     for parts in ({"state": LockState.UNDECIDED, "reason": "[US-4003] no"}, {"state": LockState.FAILED, "error": "no"}):
         told = "\n".join(remedies(replace(VIEW, **parts), "m.yaml"))
@@ -94,7 +94,7 @@ def test_refused_lock_is_helped_by_asking_again() -> None:
 
 
 def test_commands_can_be_pasted_into_a_shell() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     odd = Shard("s 2", TableId("a'b", "t"))
     told = "\n".join(remedies(replace(VIEW, missing=(odd,)), "/my tasks/m.yaml"))
@@ -103,7 +103,7 @@ def test_commands_can_be_pasted_into_a_shell() -> None:
 
 
 def test_shard_in_conflict_is_the_one_to_go_without() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     told = "\n".join(
         remedies(
@@ -116,7 +116,7 @@ def test_shard_in_conflict_is_the_one_to_go_without() -> None:
 
 
 def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
     from unshard_airflow.replace import SKIP, options
 
     why = "the target would not have column a any more, which the DDL of s2 shop_1.orders_1 changes"
@@ -139,7 +139,7 @@ def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
 
 def test_a_new_shard_whose_columns_the_target_lacks_is_not_to_be_skipped() -> None:
     from unshard.operate.advice import advice_lines, choices
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
     from unshard_airflow.replace import SKIP, options
 
     text, why = "ALTER TABLE `shop`.`orders` ADD COLUMN `c` int", "no place in shop.orders"
@@ -157,7 +157,7 @@ def test_a_new_shard_whose_columns_the_target_lacks_is_not_to_be_skipped() -> No
 def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
     """It would be rejected; the shards that have not reached the DDL need not."""
     from unshard.operate.advice import advice_lines, choices
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     joined = replace(VIEW, is_joined=True, ready=(A1,), missing=(B1,), error="Duplicate column name")
     for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(advice_lines(joined, "m.yaml"))):
@@ -173,7 +173,7 @@ def test_a_ddl_of_unknown_effect_of_such_a_target(code: str, is_refused: bool, s
     """Other statements explain it; rows of another structure cannot be skipped to."""
     from unshard.core.ddl.lock import LockState
     from unshard.operate.advice import advice_lines, choices
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     joined = replace(VIEW, is_joined=True, ready=(A1,), state=LockState.UNDECIDED, reason=f"[{code}] why")
     at = "m.yaml m-shop.orders-1 --shard s1/shop_1.orders_1"
@@ -186,7 +186,7 @@ def test_a_ddl_of_unknown_effect_of_such_a_target(code: str, is_refused: bool, s
 
 @pytest.mark.parametrize("state", [LockState.WAITING, LockState.FAILED, LockState.UNDECIDED, LockState.SYNCED])
 def test_airflow_tells_what_the_command_line_tells(state: LockState) -> None:
-    from unshard_airflow.remedies import remedies
+    from unshard_airflow.outcome import remedies
 
     view = replace(VIEW, state=state, missing=() if state is LockState.SYNCED else VIEW.missing)
     told = [line.replace("clear the task unlock, or run: ", "") for line in remedies(view, "m.yaml")]

@@ -10,7 +10,7 @@ from unshard.core.ddl.queue import EntryState, OperatorDecision
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace, is_between
 from unshard.core.model import Location, TableId
 from unshard.core.window.plan import Plan
-from unshard.errors.commands import CommandAtNoStatement, CommandUnfit, HistoryUnknown
+from unshard.errors.locks import CommandAtNoStatement, CommandUnfit, HistoryUnknown
 
 FILE = at(0).file
 REPLACED = "alter table t_1 add c int"

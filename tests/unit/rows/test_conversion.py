@@ -9,8 +9,15 @@ import pytest
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.rules.reshaping import Extracted, Reshaping
-from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
-from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
+from unshard.errors.rows import (
+    ColumnNotInTarget,
+    ColumnTypesDiffer,
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    KeyColumnMissing,
+    RowRefused,
+)
 from unshard.units.rows.conversion import conversion, convert, transcode
 
 SHARD = Shard("s1", TableId("db", "t_1"))

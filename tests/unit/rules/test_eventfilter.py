@@ -14,7 +14,7 @@ from unshard.core.rules.filters import DML, Action, Event, EventFilter, EventRul
 from unshard.core.rules.pattern import compile_pattern
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.ddl import DdlFiltered
-from unshard.errors.rules import RowsFiltered
+from unshard.errors.rows import RowsFiltered
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.rows.batchruns import passing
 

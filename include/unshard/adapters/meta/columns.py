@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, String, TypeDecorator
@@ -18,20 +19,32 @@ class Moment(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert to UTC and remove the zone."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Add the zone UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 Columns = tuple[Column[Any], ...]
 
 
-def other(name: str, kind: Any, comment: str | None, null: bool) -> Column[Any]:
-    """Define a column of another type."""
+def of_kind(name: str, comment: str | None = None, *, kind: Any, null: bool = False) -> Column[Any]:
+    """Define a column of any type."""
     return Column(name, kind, nullable=null, comment=comment)
+
+
+word = partial(of_kind, kind=String(16))
+"""Defines a word of at most 16 characters, such as a state."""
+digest = partial(of_kind, kind=String(32))
+"""Defines a hash."""
+long = partial(of_kind, kind=LONGTEXT())
+"""Defines a text of any length; JSON is stored so."""
+big = partial(of_kind, kind=BigInteger)
+"""Defines a number."""
+flag = partial(of_kind, kind=TINYINT())
+"""Defines a column that is 0 or 1."""
+moment = partial(of_kind, kind=Moment)
+"""Defines a time."""
 
 
 def key(name: str, comment: str | None = None, size: int = 64) -> Column[Any]:
@@ -51,42 +64,12 @@ def auto_id(comment: str) -> Column[Any]:
 
 def text(name: str, comment: str | None = None, *, size: int = 64, null: bool = False) -> Column[Any]:
     """Define a short text."""
-    return other(name, String(size), comment, null)
-
-
-def word(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
-    """Define a word of at most 16 characters, such as a state."""
-    return other(name, String(16), comment, null)
+    return of_kind(name, comment, kind=String(size), null=null)
 
 
 def state(name: str, values: type[StrEnum], *, null: bool = False) -> Column[Any]:
     """Define a column that holds a value of an enumeration."""
     return word(name, ", ".join(each.value or "empty" for each in values), null=null)
-
-
-def digest(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
-    """Define a hash."""
-    return other(name, String(32), comment, null)
-
-
-def long(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
-    """Define a text of any length; JSON is stored so."""
-    return other(name, LONGTEXT(), comment, null)
-
-
-def big(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
-    """Define a number."""
-    return other(name, BigInteger, comment, null)
-
-
-def flag(name: str, comment: str | None = None) -> Column[Any]:
-    """Define a column that is 0 or 1."""
-    return other(name, TINYINT(), comment, null=False)
-
-
-def moment(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
-    """Define a time."""
-    return other(name, Moment, comment, null)
 
 
 def shard_key() -> Columns:

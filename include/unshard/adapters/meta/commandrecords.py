@@ -44,8 +44,7 @@ from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.model import Location, Shard
 from unshard.core.window.plan import Plan
-from unshard.errors.commands import CommandsChanged, CommandSpent, CommandTaken
-from unshard.errors.locks import LockBegun
+from unshard.errors.locks import CommandsChanged, CommandSpent, CommandTaken, LockBegun
 
 OPERATOR_ACTION, STATEMENT_COMMAND, WINDOW = tables.operator_action, tables.statement_command, tables.window
 DDL_LOCK, DDL_LOCK_MEMBER, DDL_HISTORY = tables.ddl_lock, tables.ddl_lock_member, tables.ddl_history
@@ -220,7 +219,6 @@ class StatementCommands(Records):
     """Rows of `statement_command`."""
 
     def waiting(self, source: str) -> tuple[StatementCommand, ...]:
-        """Return the commands of a source that no window has used."""
         return _waiting(self._db, source)
 
     def all(self) -> tuple[CommandRecord, ...]:

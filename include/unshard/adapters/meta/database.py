@@ -17,11 +17,16 @@ requests one of them after every use.
 A connection may be lost while it is in the pool: the server was restarted or has closed it. It is not tested before it
 is used: its first statement detects the loss and runs again on a new session. That is safe, because this statement
 begins a transaction or only reads, and no statement of a transaction comes before it.
+
+Numbered steps (`Migration`) bring a meta schema to this version. Step 1 creates the tables as `tables` defines them:
+the schema is not released yet, so it has no older form. After the first release a step is never changed; a later step
+alters its tables. DDL has no transaction. Each statement can be repeated after a crash (IF NOT EXISTS), and the number
+of a step is written last.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -30,12 +35,14 @@ import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT, SERVER_STATUS
 from sqlalchemy import (
+    Column,
     Connection,
     Dialect,
     Engine,
     NullPool,
     Pool,
     QueuePool,
+    Table,
     create_engine,
     event,
     func,
@@ -44,16 +51,58 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.dialects.mysql import dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateColumn
 from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
-from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
+from unshard.core.sql.quoting import identifier
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
+
+DIALECT = dialect()
+OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step; `number` counts from 1 without a gap."""
+
+    number: int
+    description: str
+    written: Callable[[], tuple[str, ...]]
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The statements, written only for a schema that lacks the step: that takes 20 ms."""
+        return self.written()
+
+
+def create_table(table: Table) -> str:
+    """Return CREATE TABLE IF NOT EXISTS with all indexes, for MariaDB, MySQL and TiDB."""
+    comment = str(table.comment).replace("'", "''")
+    parts = ", ".join(_parts(table))
+    return f"CREATE TABLE IF NOT EXISTS {identifier(table.name)} ({parts}) {OPTIONS} COMMENT='{comment}'"
+
+
+def _parts(table: Table) -> Iterator[str]:
+    # SQLAlchemy would create the indexes by separate statements, which MySQL cannot repeat.
+    yield from (str(CreateColumn(column).compile(dialect=DIALECT)) for column in table.columns)
+    yield f"PRIMARY KEY ({_names(table.primary_key.columns)})"
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        yield f"{'UNIQUE ' if index.unique else ''}KEY {identifier(str(index.name))} ({_names(index.columns)})"
+
+
+def _names(columns: Iterable[Column[Any]]) -> str:
+    return ", ".join(identifier(column.name) for column in columns)
+
+
+MIGRATIONS = (Migration(1, "first tables", lambda: tuple(map(create_table, tables.metadata.tables.values()))),)
+
 
 WHERE = "target (meta tables)"
 OWN_SESSION = (mysql.OWN_SESSION, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -69,8 +118,6 @@ UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The attributes of a connection that `mysql.coded` uses in messages."""
-
     user: str
     host: str
     port: int
@@ -91,7 +138,6 @@ class MetaDatabase(TaskReader):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[TaskWriter]:
-        """Return a connection for SELECTs outside a transaction."""
         with self._coded(), self._own_engine().connect() as connection:
             yield TaskWriter(connection, self.task)
 
@@ -117,7 +163,6 @@ class MetaDatabase(TaskReader):
             yield db
 
     def close(self) -> None:
-        """Close the pooled connections; the next use opens new ones."""
         self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
@@ -140,7 +185,6 @@ class MetaDatabase(TaskReader):
             raise MetaTooOld(self.schema, found, known)
 
     def version(self) -> int:
-        """Return the number of the last migration; raises MetaTooNew."""
         with self.reading() as db:
             return self._version(db.connection)
 
@@ -183,8 +227,8 @@ class MetaDatabase(TaskReader):
             return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
             with self._alone(connection):
-                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
-                connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
+                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {identifier(self.schema)}"))
+                connection.execute(text(f"USE {identifier(self.schema)}"))
                 connection.execute(text(create_table(tables.migration)))
                 self._apply(connection)
 
@@ -268,12 +312,10 @@ class PooledConnection(mysql.ServerConnection):
         return int(super().query(sql, unbuffered))
 
     def commit(self) -> None:
-        """Commit the transaction, if one is open."""
         if self._is_in_transaction():
             super().commit()
 
     def rollback(self) -> None:
-        """Roll the transaction back, if one is open."""
         if self._is_in_transaction():
             super().rollback()
 
@@ -282,7 +324,6 @@ class PooledConnection(mysql.ServerConnection):
 
 
 def _connect(server: Server, **options: Any) -> PooledConnection:
-    """Connect; set the task's session variables, then ours."""
     connection = mysql.driver_connection(server, PooledConnection, autocommit=True, **options)
     connection.server, connection.where = server, WHERE
     mysql.prepare(connection, server, OWN_SESSION)

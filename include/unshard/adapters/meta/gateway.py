@@ -30,11 +30,9 @@ class TaskReader:
     task: str
 
     def fetch(self, query: Any, parameters: Values | None = None) -> Sequence[AnyRow]:
-        """Run any SELECT and return its rows."""
         raise NotImplementedError
 
     def mine(self, table: Any, /, *conditions: Any, **values: Any) -> ColumnElement[bool]:
-        """Return the condition that a row is of the task and has these values."""
         return and_(table.c.task == self.task, matches(table, values), *conditions)
 
     def select(
@@ -70,11 +68,9 @@ class TaskReader:
         return None if row is None else row[0]
 
     def has(self, table: Any, /, *conditions: Any, **values: Any) -> bool:
-        """Whether there is a row."""
         return self.row(table, *conditions, only=(table.c.task,), limit=1, **values) is not None
 
     def count(self, table: Any, /, *conditions: Any, **values: Any) -> int:
-        """Return the number of rows."""
         return int(self.value(table, COUNT, *conditions, **values))
 
 
@@ -85,7 +81,6 @@ class TaskWriter(TaskReader):
         self.connection, self.task = connection, task
 
     def execute(self, statement: Any, parameters: Any = None) -> CursorResult[Any]:
-        """Run any statement."""
         return self.connection.execute(statement, parameters)
 
     def fetch(self, query: Any, parameters: Values | None = None) -> Sequence[AnyRow]:
@@ -115,7 +110,6 @@ class TaskWriter(TaskReader):
         return self.execute(update(table).where(self.mine(table, *conditions, **values)).values(changed)).rowcount
 
     def delete(self, table: Any, /, *conditions: Any, **values: Any) -> int:
-        """Delete rows; return how many."""
         return self.execute(delete(table).where(self.mine(table, *conditions, **values))).rowcount
 
 

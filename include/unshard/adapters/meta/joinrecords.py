@@ -47,15 +47,7 @@ from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
-from unshard.core.join.joined import (
-    Accepted,
-    Completion,
-    JoinedTarget,
-    JoinStatement,
-    OpenChange,
-    ShardStep,
-    steps_of,
-)
+from unshard.core.join.joined import Accepted, Completion, JoinedTarget, JoinStatement, OpenChange, ShardStep, steps_of
 from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId
@@ -72,7 +64,6 @@ class Joins(Records):
     def __init__(self, database: MetaDatabase) -> None:
         super().__init__(database)
         self._structures = Structures(database)
-        """Keeps the structures that were read."""
 
     def all(self) -> tuple[JoinedTarget, ...]:
         with self._db.snapshot() as db:
@@ -99,7 +90,6 @@ class Joins(Records):
         return frozenset(map(target_of, rows))
 
     def get(self, target: TableId) -> JoinedTarget | None:
-        """Return a target with its group; None if it has not joined."""
         with self._db.snapshot() as db:
             row = db.row(TARGET, **target_columns(target))
             return self._joined(db, row) if row else None
@@ -182,14 +172,12 @@ class Joins(Records):
         for each, member in self._members(db, target, is_newest=True):
             members[shard_of(each)] = member
             accepted[shard_of(each)] = Accepted(each.seq, location_of(each, "ddl_"), each.shard_uid)
-        group = Group(members, columns, row.last_id, self._floor(row))
+        floor = None
+        if row.floor_digest:
+            floor = Member(self._structures.get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
+        group = Group(members, columns, row.last_id, floor)
         change = _open_change(db, target)
         return JoinedTarget(target, group, _names_of(row), row.version, accepted, row.settled_version, change)
-
-    def _floor(self, row: AnyRow) -> Member | None:
-        if not row.floor_digest:
-            return None
-        return Member(self._structures.get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
 
     def _members(self, db: TaskReader, target: TableId, *, is_newest: bool = False) -> list[tuple[AnyRow, Member]]:
         """Return the states of the shards, oldest first; `is_newest`: only the newest of each shard."""
@@ -212,7 +200,6 @@ class Joins(Records):
         ]
 
     def begin(self, joined: JoinedTarget) -> None:
-        """Store the group of a new target, unless it has one."""
         target, group = joined.target, joined.group
         row = {
             **target_columns(target),

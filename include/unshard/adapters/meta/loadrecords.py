@@ -1,7 +1,7 @@
 """The full load: its chunks with their files, state and time, the conditions, the rate limit, and late indexes."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,32 +32,25 @@ LOAD_CHUNK, LOAD_PROGRESS, DUMP_CONDITION, DUMP_RATE, LATE_INDEX = (
 IN_ORDER = LOAD_CHUNK.c.shard_schema, LOAD_CHUNK.c.shard_table, LOAD_CHUNK.c.number
 CLOCK = select(func.utc_timestamp(6, type_=Moment()))
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
-DUMP = (
-    LOAD_CHUNK.c.state != ChunkState.PLANNED,
-    LOAD_CHUNK.c.row_count,
-    LOAD_CHUNK.c.dumped_at,
-    LOAD_CHUNK.c.dump_millis,
-)
-LOAD = (
-    LOAD_CHUNK.c.state == ChunkState.LOADED,
-    LOAD_CHUNK.c.loaded_rows,
-    LOAD_CHUNK.c.loaded_at,
-    LOAD_CHUNK.c.load_millis,
-)
+DUMPED, LOADED = LOAD_CHUNK.c.state != ChunkState.PLANNED, LOAD_CHUNK.c.state == ChunkState.LOADED
 
 
 class Chunks(Records):
     """Rows of `load_chunk`; their state only moves forward."""
 
     def of(self, source: str) -> tuple[Chunk, ...]:
-        """Return the chunks of a source in the order of shards and numbers."""
         return _chunks(self._db, source)
 
     def progress(self, source: str) -> tuple[Progress, Progress]:
         """Return the progress of dump and load of a source; the server computes the sums."""
+        c = LOAD_CHUNK.c
         with self._db.snapshot() as db:
-            load = progress_of(*_sums(db, source, *LOAD), _under_way(db, source))
-            return progress_of(*_sums(db, source, *DUMP)), load
+            dump, load = _tallies(db, source)
+            under_way = _under_way(db, source) if load.done < load.chunks else []
+            return (
+                progress_of(dump, _recent(db, source, DUMPED, c.row_count, c.dumped_at, c.dump_millis)),
+                progress_of(load, _recent(db, source, LOADED, c.loaded_rows, c.loaded_at, c.load_millis), under_way),
+            )
 
     def totals(self) -> dict[TableId, tuple[int, int]]:
         """Return for each target of the task the number of dumped rows and of chunks that are not loaded."""
@@ -122,7 +115,6 @@ class Chunks(Records):
             db.put(LOAD_PROGRESS, {"chunk": chunk}, {"rows_written": rows}, again=most)
 
     def clear(self, source: str) -> None:
-        """Delete the chunks of a source, which is dumped again."""
         with self._db.transaction() as db:
             db.delete(LOAD_CHUNK, source=source)
 
@@ -167,7 +159,6 @@ class LateIndexes(Records):
     """Rows of `late_index`: indexes that are created after the load; they are recorded before they are dropped."""
 
     def all(self) -> dict[TableId, tuple[LateIndex, ...]]:
-        """Return the missing indexes by target table."""
         rows = self._db.select(LATE_INDEX)
         return {target_of(row): read_value(tuple[LateIndex, ...], row.indexes, "late_index") for row in rows}
 
@@ -203,24 +194,28 @@ def _row(chunk: Chunk, now: Any) -> dict[str, Any]:
     }
 
 
-def _sums(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> tuple[Tally, list[Part]]:
-    def added(value: Any) -> Any:
-        return func.coalesce(func.sum(case((done, value), else_=0)), 0)
+def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
 
-    size = LOAD_CHUNK.c.bytes
-    sums = func.count(), func.coalesce(func.sum(WEIGHT), 0), added(1), added(WEIGHT), added(rows), added(size)
-    tally = Tally(*map(int, db.one(LOAD_CHUNK, only=sums, source=source)))
-    columns = WEIGHT, rows, size, ended, millis
+    def of(done: Any, rows: Any) -> Iterator[Any]:
+        for value in (1, WEIGHT, rows, LOAD_CHUNK.c.bytes):
+            yield func.coalesce(func.sum(case((done, value), else_=0)), 0)
+
+    sums = *of(DUMPED, LOAD_CHUNK.c.row_count), *of(LOADED, LOAD_CHUNK.c.loaded_rows)
+    all_chunks = func.count(), func.coalesce(func.sum(WEIGHT), 0)
+    chunks, weight, *found = map(int, db.one(LOAD_CHUNK, only=(*all_chunks, *sums), source=source))
+    return Tally(chunks, weight, *found[:4]), Tally(chunks, weight, *found[4:])
+
+
+def _recent(db: TaskReader, source: str, done: Any, rows: Any, ended: Any, millis: Any) -> list[Part]:
+    columns = WEIGHT, rows, LOAD_CHUNK.c.bytes, ended, millis
     newest = db.select(LOAD_CHUNK, done, only=columns, source=source, order=ended.desc(), limit=RECENT)
-    recent = [
+    return [
         Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
         for weight, number, size, at, took in newest
     ]
-    return tally, recent
 
 
 def _under_way(db: TaskReader, source: str) -> list[UnderWay]:
-    """Return the chunks that are dumped and partly written into the target."""
     same = and_(LOAD_PROGRESS.c.task == LOAD_CHUNK.c.task, LOAD_PROGRESS.c.chunk == LOAD_CHUNK.c.id)
     query = select(WEIGHT, LOAD_CHUNK.c.row_count, LOAD_PROGRESS.c.rows_written).join(LOAD_PROGRESS, same)
     found = db.fetch(query.where(db.mine(LOAD_CHUNK, source=source, state=ChunkState.DUMPED)))
@@ -228,7 +223,6 @@ def _under_way(db: TaskReader, source: str) -> list[UnderWay]:
 
 
 def _parts(chunk: Chunk, files: Sequence[DumpedFile]) -> list[Chunk]:
-    """Return the chunk as one dumped chunk for each of its files."""
     weight = max(1, chunk.weight // len(files))
     return [
         replace(chunk, state=ChunkState.DUMPED, path=file.path, rows=file.rows, bytes=file.bytes, weight=weight)

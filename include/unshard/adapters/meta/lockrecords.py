@@ -59,8 +59,7 @@ from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, Ski
 from unshard.core.ddl.queue import Admission, EntryState, OperatorDecision, QueueEntry, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan, StructureChange
-from unshard.errors.join import TargetBeingChanged
-from unshard.errors.locks import LockBusy, TargetIsReplaced, UnknownLock
+from unshard.errors.locks import LockBusy, TargetBeingChanged, TargetIsReplaced, UnknownLock
 
 LOCK, GUARD, MEMBER, HISTORY = tables.ddl_lock, tables.ddl_lock_guard, tables.ddl_lock_member, tables.ddl_history
 SHARD, SHARD_DDL, FENCE, WINDOW = tables.shard, tables.shard_ddl, tables.fence, tables.window
@@ -98,7 +97,6 @@ class Locks(Records):
         return (*sorted(map(_lock, newest), key=lambda lock: lock.seen_at), *self.open())
 
     def get(self, lock: str) -> DdlLock:
-        """Return one lock; raises UnknownLock."""
         found = self._select(LOCK.c.lock_id == lock)
         if not found:
             raise UnknownLock(self._db.task, lock)
@@ -135,7 +133,6 @@ class Locks(Records):
         return tuple(found[::-1])
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
-        """Return the operator commands about one lock or about all, or the newest ones, oldest first."""
         return actions(self._db, lock, newest)
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:

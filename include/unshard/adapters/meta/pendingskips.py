@@ -74,7 +74,6 @@ def read_pending_skips(db: TaskReader) -> dict[Shard, tuple[PendingSkip, ...]]:
 
 
 def _newest_resolved(db: TaskReader) -> dict[Shard, int]:
-    """Return the number of the newest lock that has resolved a DDL of each shard that has a pending skip."""
     own, skips = shard_name(DDL_LOCK_MEMBER), DDL_LOCK_MEMBER.alias("pending_skip")
     has_skip = exists().where(are_same(skips, DDL_LOCK_MEMBER, *SHARD_NAME), skips.c.state == PENDING_SKIP)
     query = select(*own, func.max(DDL_LOCK.c.number).label("number")).join(DDL_LOCK, OF_LOCK).group_by(*own)

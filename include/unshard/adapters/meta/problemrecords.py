@@ -3,10 +3,14 @@
 The writer of the rows records most of them in the transaction of the rows (adapters.target). Collisions with the policy
 `error` roll that transaction back and are recorded here. Reloads begin here; a chunk changes the row of its reload in
 the transaction of its rows (adapters/target/chunkprogress.py).
+
+A suspended target receives no rows of a source until its error is gone. Only the run with the epoch of the source can
+suspend a target, and only before the window's rows are in the target. Then the window begins again with a new epoch, so
+writers of the earlier attempt cannot write.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -22,6 +26,7 @@ from unshard.adapters.meta.rows import (
     SHARD_NAME,
     TARGET_NAME,
     are_same,
+    earliest,
     location_columns,
     shard_columns,
     shard_of,
@@ -29,6 +34,7 @@ from unshard.adapters.meta.rows import (
     target_name,
     target_of,
 )
+from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState
 from unshard.core.full.chunks import unpack_key
@@ -36,7 +42,11 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
 from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.lag import Waiting
+from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
+from unshard.core.window.suspension import Refusal, SuspendedTarget
+from unshard.errors.meta import FencedOut
+from unshard.errors.rows import ConnectedTargetWaits, RowRefused
 
 COLLISION, ROW_ERROR, DEFERRED_ROW, DELETED_SHARD, RELOAD = (
     tables.collision,
@@ -104,7 +114,6 @@ class Collisions(Records):
         return tuple(map(_collision, rows))
 
     def stop_at(self, clash: Clash, found: Found, window: int = 0) -> None:
-        """Record a collision that stops a load or a window."""
         again = {
             "state": CollisionState.OPEN,
             "found": found,
@@ -148,7 +157,6 @@ class RowErrorRecords(Records):
     """Rows of `row_error`: quarantined rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
-        """Return the newest ones, open ones first."""
         return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
@@ -157,7 +165,6 @@ class RowErrorRecords(Records):
         return self._db.count(ROW_ERROR, sections, source=source, state=RowErrorState.OPEN)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of open rows by the name of the target."""
         return _counts(self._db, ROW_ERROR, state=RowErrorState.OPEN)
 
 
@@ -165,16 +172,13 @@ class DeferredRows(Records):
     """Rows of `deferred_row`: rows that their targets do not have yet."""
 
     def targets(self, source: str) -> frozenset[TableId]:
-        """Return the targets that wait for rows of a source."""
         query = select(*target_name(DEFERRED_ROW)).where(self._db.mine(DEFERRED_ROW, source=source)).distinct()
         return frozenset(map(target_of, self._db.fetch(query)))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of deferred rows by the name of the target."""
         return _counts(self._db, DEFERRED_ROW)
 
     def missing(self, source: str) -> Missing | None:
-        """Return the deferred rows that no held row can write; rows of dropped shards do not count."""
         is_held = exists().where(are_same(HELD_ROWS, DEFERRED_ROW, *SHARD_NAME), HELD_ROWS.c.safe != 0)
         is_dropped = exists().where(are_same(SHARD, DEFERRED_ROW, *SHARD_NAME), SHARD.c.dropped != 0)
         where, order = (~is_held, ~is_dropped), (DEFERRED_ROW.c.since, DEFERRED_ROW.c.digest)
@@ -189,7 +193,6 @@ class DeletedShards(Records):
     """Rows of `deleted_shard`: statements after which the rows of a shard were deleted from a merged target."""
 
     def newest(self, number: int = SHOWN) -> tuple[DeletedShard, ...]:
-        """Return the newest statements, newest first."""
         order = DELETED_SHARD.c.deleted_at.desc(), *DELETED_SHARD.primary_key.columns
         return tuple(
             DeletedShard(
@@ -212,7 +215,6 @@ class Reloads(Records):
         return _reload(row) if row else None
 
     def newest(self, number: int = SHOWN) -> tuple[Reload, ...]:
-        """Return the reloads that are not done and the newest others, newest first."""
         order = RELOAD.c.state == ReloadState.DONE, RELOAD.c.changed_at.desc(), *RELOAD.primary_key.columns
         return tuple(map(_reload, self._db.select(RELOAD, order=order, limit=number)))
 
@@ -264,18 +266,20 @@ class MissingChanges(Records):
     """
 
     def of(self, source: str) -> Waiting:
-        """Return the times of the oldest ones of a source. A time that is not known is at most that of its entry."""
-        pending, is_open = {"state": EntryState.PENDING}, {"state": RowErrorState.OPEN}
-        ddl, held = SHARD_DDL.c, HELD_ROWS.c
+        """Return the times of the oldest ones of a source, except those of held rows (`Structures.totals`).
+
+        A time that is not known is at most that of its entry.
+        """
+        ddl, is_open = SHARD_DDL.c, {"state": RowErrorState.OPEN}
         with self._db.snapshot() as db:
             oldest = partial(_oldest, db, source)
             return Waiting(
-                _least(oldest(ddl.executed_at, ddl.executed_at > 0, **pending), oldest(ddl.seen_at, **pending)),
-                _least(oldest(held.first_time, held.first_time > 0), oldest(held.held_at)),
-                _least(
-                    oldest(ROW_ERROR.c.first_at, **is_open),
-                    oldest(DEFERRED_ROW.c.since),
-                    oldest(RELOAD.c.began_at, state=ReloadState.READING),
+                oldest(SHARD_DDL, func.nullif(ddl.executed_at, 0), ddl.seen_at, state=EntryState.PENDING),
+                None,
+                earliest(
+                    oldest(ROW_ERROR, ROW_ERROR.c.first_at, **is_open),
+                    oldest(DEFERRED_ROW, DEFERRED_ROW.c.since),
+                    oldest(RELOAD, RELOAD.c.began_at, state=ReloadState.READING),
                     _oldest_due(db, source),
                 ),
             )
@@ -322,9 +326,8 @@ def _counts(db: TaskReader, table: Any, **values: Any) -> dict[str, int]:
     return {f"{schema}.{name}": count for schema, name, count in rows}
 
 
-def _oldest(db: TaskReader, source: str, column: Any, *where: Any, **values: Any) -> float | None:
-    found = db.value(column.table, func.min(column), *where, source=source, **values)
-    return found.timestamp() if isinstance(found, datetime) else found
+def _oldest(db: TaskReader, source: str, table: Any, *columns: Any, **values: Any) -> float | None:
+    return earliest(*db.one(table, only=tuple(map(func.min, columns)), source=source, **values))
 
 
 def _oldest_due(db: TaskReader, source: str) -> float | None:
@@ -335,15 +338,8 @@ def _oldest_due(db: TaskReader, source: str) -> float | None:
     found: dict[tuple[str, str], AnyRow] = {}
     for row in db.select(MEMBER, source=source, order=MEMBER.c.seq):
         found[row.shard_schema, row.shard_table] = row
-    return _least(*(row.accepted_at.timestamp() for row in found.values() if _is_due(row)))
-
-
-def _is_due(row: AnyRow) -> bool:
-    return bool({column for column, *_ in json.loads(row.reloads)} & {*json.loads(row.ids).values()})
-
-
-def _least(*times: float | None) -> float | None:
-    return min((each for each in times if each is not None), default=None)
+    due = {name: {column for column, *_ in json.loads(row.reloads)} for name, row in found.items()}
+    return earliest(*(row.accepted_at for name, row in found.items() if due[name] & {*json.loads(row.ids).values()}))
 
 
 def _owner_columns(owner: Shard | None) -> dict[str, str | None]:
@@ -391,3 +387,101 @@ def _reload(row: AnyRow) -> Reload:
         row.began_at,
         row.changed_at,
     )
+
+
+SUSPENDED_TARGET, FENCE, FENCE_STEP = tables.suspended_target, tables.fence, tables.fence_step
+IN_ORDER = (*SUSPENDED_TARGET.primary_key.columns,)
+
+
+class SuspendedTargets(Records):
+    """Rows of `suspended_target`."""
+
+    def all(self, source: str | None = None, *, and_lifted: bool = False) -> tuple[SuspendedTarget, ...]:
+        """Return the suspended targets of a source or of all; `and_lifted`: also those without a row since."""
+        of_source: dict[str, Any] = {"source": source} if source is not None else {}
+        is_open = () if and_lifted else (SUSPENDED_TARGET.c.is_open != 0,)
+        return tuple(map(_suspended, self._db.select(SUSPENDED_TARGET, *is_open, **of_source, order=IN_ORDER)))
+
+    def lifted(self, source: str) -> tuple[TableId, ...]:
+        """Return the targets whose suspension is lifted and that have received no row of the source since."""
+        return tuple(map(target_of, self._db.select(SUSPENDED_TARGET, source=source, is_open=0, order=IN_ORDER)))
+
+    def stop(
+        self, begun: BegunWindow, refusals: Collection[Refusal], structures: Mapping[TableId, str]
+    ) -> tuple[Refusal, ...]:
+        """Suspend targets that do not have the rows of the window; FencedOut if another run has taken over.
+
+        Returns those that cannot be suspended, because they have a part of the window. Targets that would wait for them
+        are not suspended either: rows of connected tables keep their order.
+        """
+        plan = begun.plan
+        with self._db.transaction() as db:
+            found = lock_source(db, plan.source).epoch
+            if found != begun.epoch:
+                raise FencedOut(plan.source, plan.number, begun.epoch, found)
+            cut: list[Refusal] = []
+            for each in sorted(refusals, key=lambda refusal: bool(_other(refusal))):
+                waits = _other(each) in {str(refusal.target) for refusal in cut}
+                if not waits and not _stop(db, plan, each, structures.get(each.target, "")):
+                    cut.append(each)
+        return tuple(cut)
+
+    def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
+        is_open = {"source": stop.source, **target_columns(stop.target), "window": stop.window, "is_open": 1}
+        with self._db.transaction() as db:
+            lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
+            if lifted and order is not None:
+                record(db, "", order)
+        return lifted
+
+
+def keep(db: TaskWriter, plan: Plan, stopped: Mapping[TableId, SuspendedTarget]) -> None:
+    """Keep the held rows that a window would have released for suspended targets; delete suspensions that are over.
+
+    If a part of the window is in the target, its rows come again and must replace: the held rows get safe mode.
+    """
+    for release in plan.releases:
+        if release.target in stopped and stopped[release.target].is_partial:
+            db.update(tables.held_rows, {"safe": True}, **shard_columns(release.shard))
+    for target in plan.targets - stopped.keys():
+        db.delete(SUSPENDED_TARGET, source=plan.source, **target_columns(target), is_open=0)
+
+
+def _stop(db: TaskWriter, plan: Plan, refusal: Refusal, structure: str) -> bool:
+    mine = {"source": plan.source, **target_columns(refusal.target)}
+    # A target that does not exist has no fence and no rows.
+    fence = db.value(FENCE, FENCE.c.window, **mine, lock=True)
+    if fence is not None and fence >= plan.number:
+        return True
+    done = db.count(FENCE_STEP, FENCE_STEP.c.done != 0, **mine, window=plan.number)
+    if done and not refusal.may_come_in_parts:
+        return False
+    db.delete(FENCE_STEP, **mine)
+    values = {
+        "column_name": refusal.column,
+        "key_shown": refusal.key,
+        "server_message": refusal.words,
+        "code": refusal.code,
+        "parts": refusal.parts,
+        "window": plan.number,
+        "structure": structure,
+        "partial": bool(done),
+        "is_open": True,
+    }
+    c = SUSPENDED_TARGET.c
+    again = {"since": func.if_(c.is_open, c.since, tables.NOW), "times": c.times + 1, **values}
+    db.put(SUSPENDED_TARGET, mine, {**values, "times": 1, "since": tables.NOW}, again)
+    return True
+
+
+def _other(refusal: Refusal) -> str:
+    """Return the target that a suspended target waits for; empty if it has an error of its own."""
+    error = refusal.error
+    return error.other if isinstance(error, ConnectedTargetWaits) else ""
+
+
+def _suspended(row: AnyRow) -> SuspendedTarget:
+    refusal = Refusal(
+        target_of(row), row.column_name, row.key_shown, row.server_message, row.code or RowRefused.code, row.parts
+    )
+    return SuspendedTarget(row.source, refusal, row.window, row.structure, row.times, row.since, bool(row.partial))

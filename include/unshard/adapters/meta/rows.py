@@ -1,6 +1,7 @@
 """Conversions between rows of the meta tables and values of core."""
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import and_, false, or_
@@ -63,6 +64,12 @@ def location_columns(location: Location | None, prefix: str = "") -> dict[str, A
     """Return the columns of a location; None becomes NULL."""
     file, position = (location.file, location.position) if location else (None, None)
     return {f"{prefix}file": file, f"{prefix}position": position}
+
+
+def earliest(*moments: datetime | float | None) -> float | None:
+    """Return the earliest time in seconds since 1970; None without a time."""
+    known = (each.timestamp() if isinstance(each, datetime) else float(each) for each in moments if each is not None)
+    return min(known, default=None)
 
 
 def is_one_of(table: Any, shards: Collection[Shard]) -> ColumnElement[bool]:

@@ -7,12 +7,19 @@ shard has a pending DDL, which holds its rows.
 
 A rename moves all rows about a shard to its new name, in the transaction that commits the window. All renames of a
 statement happen at once. A swap needs a name in between: the empty schema name, which no server has.
+
+Some structures are completed later. A structure after an undecided DDL is unknown: an empty digest in four tables.
+Every change is conditional on the empty digest that it replaces, so it can be repeated and can run beside a window. If
+that window commits an unknown structure, the next run finds it.
+
+A column may have another name in the target (core.ddl.columnnames). Its structures are named in one transaction for
+each shard, while no window of the source is open; repeating it changes nothing.
 """
 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -23,11 +30,14 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rows import (
+    are_same,
+    earliest,
     entry_of,
     held_of,
     is_one_of,
     location_columns,
     read,
+    replacement_of,
     shard_columns,
     shard_name,
     shard_of,
@@ -35,17 +45,13 @@ from unshard.adapters.meta.rows import (
     target_columns,
     target_name,
     target_of,
+    verdict_columns,
 )
-from unshard.adapters.meta.unknownstructures import (
-    read_unknown_shards,
-    read_unnamed_shards,
-    write_findings,
-    write_names,
-)
+from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState, UnnamedShard
-from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, UnnamedShard
+from unshard.core.ddl.reconcile import Finding, Record, ShardWithUnknowns, structures_of
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.state import EVERYTHING, HeldTotals, PendingWork
@@ -59,7 +65,7 @@ SHARD, TABLE_SCHEMA, SHARD_DDL, HELD_ROWS, STRUCTURE = (
     tables.held_rows,
     tables.structure,
 )
-DDL_LOCK, JOIN_TARGET = tables.ddl_lock, tables.join_target
+DDL_LOCK, DDL_LOCK_MEMBER, JOIN_TARGET = tables.ddl_lock, tables.ddl_lock_member, tables.join_target
 HELD_ORDER = HELD_ROWS.c.seq, HELD_ROWS.c.window, HELD_ROWS.c.part
 WAITS = PendingWork.QUEUES | PendingWork.HELD | PendingWork.DROPPED
 """Without any of these flags, no shard of the task has a queue or held rows that matter to the source."""
@@ -117,19 +123,20 @@ class Structures(Records):
     def totals(self, source: str) -> HeldTotals:
         """Return the number of shards of a source and the totals of their queues and held rows."""
         db, held = self._db, HELD_ROWS.c
-        sums = func.sum(held.row_count), func.sum(held.bytes), func.min(held.held_at)
-        rows, size, since = db.one(HELD_ROWS, only=sums, source=source)
+        times = func.min(func.nullif(held.first_time, 0)), func.min(held.held_at)
+        sums = func.sum(held.row_count), func.sum(held.bytes), *times
+        rows, size, first, since = db.one(HELD_ROWS, only=sums, source=source)
+        oldest = earliest(first, since)
         pending = select(*shard_name(SHARD_DDL)).where(db.mine(SHARD_DDL, source=source, state=EntryState.PENDING))
         waits = union(pending, select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, source=source))).subquery()
         ((waiting,),) = db.fetch(select(func.count()).select_from(waits))
-        return HeldTotals(db.count(SHARD, source=source, has_left=0), waiting, int(rows or 0), int(size or 0), since)
+        shards = db.count(SHARD, source=source, has_left=0)
+        return HeldTotals(shards, waiting, int(rows or 0), int(size or 0), since, oldest)
 
     def is_pending(self) -> bool:
-        """Whether any shard has a DDL that is not resolved."""
         return self._db.has(SHARD_DDL, state=EntryState.PENDING)
 
     def holds(self, source: str, before: int) -> bool:
-        """Whether a source has rows that were held before a window."""
         return self._db.has(HELD_ROWS, HELD_ROWS.c.window < before, source=source)
 
     def held_paths(self, source: str) -> frozenset[str]:
@@ -151,11 +158,28 @@ class Structures(Records):
         return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
 
     def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
-        return read_unknown_shards(self._db, source)
+        """Return the shards of a source that have an unknown structure."""
+        db = self._db
+        rows = (
+            *db.select(SHARD, source=source, digest=""),
+            *db.select(SHARD_DDL, source=source, after_digest=""),
+            *db.select(HELD_ROWS, source=source, structure=""),
+        )
+        found = (_with_unknowns(db, shard) for shard in sorted(set(map(shard_of, rows))))
+        return tuple(shard for shard in found if shard is not None)
 
     def unnamed_shards(self, source: str) -> tuple[UnnamedShard, ...]:
+        """Return the shards of a source whose structures lack the target's names of columns."""
         with self._db.snapshot() as db:
-            return read_unnamed_shards(db, source)
+            found = []
+            for shard in sorted(set(map(shard_of, db.select(SHARD_DDL, SHARD_DDL.c.unnamed != 0, source=source)))):
+                mine = shard_columns(shard)
+                state = db.one(SHARD, **mine)
+                entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
+                first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
+                held = tuple(map(held_of, db.select(HELD_ROWS, **mine)))
+                found.append(UnnamedShard(shard, entries[first:], held, state.digest, state.shard_uid))
+            return tuple(found)
 
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         return tuple(
@@ -175,13 +199,11 @@ class Structures(Records):
         self.record_all([StructureChange(shard, target, location, digest)])
 
     def record_all(self, changes: Iterable[StructureChange]) -> None:
-        """Record the structures of many shards in one transaction; idempotent."""
         with self._db.transaction() as db:
             for change in changes:
                 record_change(db, change, window=0)
 
     def uid_of(self, change: StructureChange) -> str:
-        """Return the permanent id of a shard that a window creates."""
         return _uid(change)
 
     def set_start(self, shard: Shard, start: Location) -> None:
@@ -190,14 +212,44 @@ class Structures(Records):
             db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
 
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
-        """Store findings about a shard; known structures stay."""
+        """Store findings and the structures that follow from them."""
         with self._db.transaction() as db:
-            write_findings(db, shard, findings)
+            lock_source(db, shard.shard.source)
+            mine = shard_columns(shard.shard)
+            if not db.has(SHARD, **mine, shard_uid=shard.shard_uid):
+                return  # the shard was renamed, and another one may have its name
+            for finding in findings:
+                key = {**mine, "seq": finding.seq, "after_digest": ""}
+                if finding.reason:
+                    # A lock that is still open evaluates the shard again.
+                    lock = select(SHARD_DDL.c.lock_id).where(db.mine(SHARD_DDL, **key)).scalar_subquery()
+                    db.delete(DDL_LOCK_MEMBER, DDL_LOCK_MEMBER.c.lock_id == lock, **mine)
+                db.update(SHARD_DDL, _found(finding), **key)
+            known = structures_of(findings, shard.records)
+            for seq in {file.seq for file in shard.held} & known.keys():
+                db.update(HELD_ROWS, {"structure": known[seq]}, **mine, seq=seq, structure="")
+            _complete_history(
+                db, mine, {record.entry.location: known.get(record.entry.seq, "") for record in shard.records}
+            )
+            last = max(record.entry.seq for record in shard.records)
+            if digest := known.get(last):
+                db.update(SHARD, {"digest": digest}, **mine, last_seq=last, digest="")
 
     def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
-        """Store the structures of a shard with the target's names of columns."""
+        """Store the named structures of a shard, unless another shard has its name by now."""
         with self._db.transaction() as db:
-            write_names(db, before, after)
+            lock_source(db, before.shard.source)
+            mine = shard_columns(before.shard)
+            if not db.has(SHARD, **mine, shard_uid=before.shard_uid):
+                return
+            for old, new in zip(before.entries, after.entries, strict=True):
+                if old != new:
+                    same = {"seq": old.seq, "fingerprint": old.fingerprint, "state": old.state}
+                    db.update(SHARD_DDL, _named(old, new), **mine, **same)
+            for held, named in zip(before.held, after.held, strict=True):
+                file = {"seq": held.seq, "window": held.window, "part": held.part}
+                db.update(HELD_ROWS, {"structure": named.structure}, **mine, **file)
+            db.update(SHARD, {"digest": after.structure}, **mine, shard_uid=before.shard_uid, digest=before.structure)
 
 
 def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
@@ -315,13 +367,16 @@ def _read_planned_shards(
         rows = db.select(HELD_ROWS, _is_near(HELD_ROWS, source, waiting), order=HELD_ORDER)
         held += (row for row in rows if shard_of(row) in waiting)
     rows = db.fetch(_rows_of_shards(db.task, source, shards))
-    return _states(rows, queue, held, _left(db) if named is None else frozenset())
+    left = frozenset(map(shard_of, db.select(SHARD, SHARD.c.has_left != 0))) if named is None else frozenset()
+    if left:  # a new shard may have one as its peer that was dropped upstream and still has held rows
+        holding = select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, is_one_of(HELD_ROWS, left))).distinct()
+        left = frozenset(map(shard_of, db.fetch(holding)))
+    return _states(rows, queue, held, left)
 
 
 def _states(
     rows: Iterable[AnyRow], queue: Iterable[AnyRow], held: Iterable[AnyRow], left: Collection[Shard] = ()
 ) -> tuple[ShardState, ...]:
-    """Return the states of shards; of those that have left only the ones in `left`, or with a queue or held files."""
     queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
     for row in queue:
         queues[shard_of(row)].append(entry_of(row))
@@ -339,7 +394,6 @@ def _rows_of_shards(task: str, source: str, shards: frozenset[Shard] | None) -> 
 
 
 def _waiting(db: TaskReader, source: str) -> frozenset[Shard]:
-    """Return the shards with held rows that can be released, and the dropped ones with a queue or held rows."""
     found = {Shard(source, TableId(row.shard_schema, row.shard_table)) for row in db.fetch(_releasable(db, source))}
     dropped = frozenset(map(shard_of, db.select(SHARD, SHARD.c.dropped != 0, source=source)))
     if dropped:
@@ -374,8 +428,63 @@ def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
     return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source == source
 
 
-def _left(db: TaskReader) -> frozenset[Shard]:
-    """Return the shards that were dropped upstream and still have held rows; a new shard may have one as its peer."""
-    left = frozenset(map(shard_of, db.select(SHARD, SHARD.c.has_left != 0)))
-    holding = select(*shard_name(HELD_ROWS)).where(db.mine(HELD_ROWS, is_one_of(HELD_ROWS, left))).distinct()
-    return frozenset(map(shard_of, db.fetch(holding))) if left else left
+def _complete_history(db: TaskWriter, mine: dict[str, Any], known: Mapping[Location, str]) -> None:
+    """Complete the shard's history: a change of unknown structure gets that of the last DDL up to its location."""
+    for row in db.select(TABLE_SCHEMA, **mine, digest=""):
+        before = [at for at in known if at <= Location(row.file, row.position)]
+        last = max(before, key=lambda at: at.order, default=None)
+        if last and (digest := known[last]):
+            db.update(TABLE_SCHEMA, {"digest": digest}, **mine, number=row.number)
+
+
+def _with_unknowns(db: TaskReader, shard: Shard) -> ShardWithUnknowns | None:
+    mine = shard_columns(shard)
+    state, records = db.row(SHARD, **mine), _records(db, mine)
+    if state is None or state.dropped or not records:
+        return None
+    held = tuple(map(held_of, db.select(HELD_ROWS, **mine, structure="")))
+    return ShardWithUnknowns(shard, target_of(state), records, held, state.shard_uid)
+
+
+def _records(db: TaskReader, mine: dict[str, Any]) -> tuple[Record, ...]:
+    said = DDL_LOCK.c.decision.label("lock_decision"), DDL_LOCK.c.replacement.label("lock_replacement")
+    query = select(SHARD_DDL, *said).outerjoin(DDL_LOCK, are_same(DDL_LOCK, SHARD_DDL, "lock_id"))
+    return tuple(map(_record, db.fetch(query.where(db.mine(SHARD_DDL, **mine)).order_by(SHARD_DDL.c.seq))))
+
+
+def _record(row: AnyRow) -> Record:
+    entry = entry_of(row)
+    if entry.verdict is not OperatorDecision.NONE or not row.lock_decision:
+        return Record(entry, entry.verdict, entry.replacement)
+    return Record(
+        entry, OperatorDecision(row.lock_decision), replacement_of(row, f"lock {row.lock_id}", "lock_replacement")
+    )
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    values: dict[str, Any] = {"before_digest": finding.before or finding.after, "after_digest": finding.after}
+    if finding.reason:
+        # An operator has to decide, or to decide again.
+        values |= {
+            "reason": finding.reason,
+            "state": EntryState.PENDING,
+            "lock_id": None,
+            "outcome": None,
+            "resolved_at": None,
+            **verdict_columns(OperatorDecision.NONE),
+        }
+    return values
+
+
+def _named(old: QueueEntry, new: QueueEntry) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "before_digest": new.before,
+        "after_digest": new.after,
+        "routed": new.routed,
+        "fingerprint": new.fingerprint,
+        "reason": new.reason,
+        "unnamed": False,
+    }
+    if new.state is not old.state:
+        values |= {"state": EntryState.RESOLVED, "outcome": "skipped", "resolved_at": tables.NOW}
+    return values

@@ -59,7 +59,6 @@ class Sources(Records):
         return _state(row) if row else None
 
     def all(self) -> tuple[SourceState, ...]:
-        """Return all recorded sources by name."""
         return tuple(map(_state, self._db.select(SOURCE, order=SOURCE.c.source)))
 
     def add(self, source: str, identity: str, flavor: str) -> SourceState:
@@ -79,7 +78,6 @@ class Sources(Records):
             return _state(db.one(SOURCE, source=source))
 
     def follow(self, source: str, identity: str) -> None:
-        """Record that another server has replaced the source's server."""
         with self._db.transaction() as db:
             lock_source(db, source)
             db.update(SOURCE, {"identity": identity, "updated_at": tables.NOW}, source=source)
@@ -93,7 +91,6 @@ class Sources(Records):
         snapshot_gtid: str | None = None,
         dump_end: Location | None = None,
     ) -> SourceState:
-        """Set the phase of a source and its locations; the same phase again changes only the locations."""
         values: dict[str, Any] = {"phase": phase, "updated_at": tables.NOW}
         values |= location_columns(snapshot, "snapshot_") if snapshot else {}
         values |= {} if snapshot_gtid is None else {"snapshot_gtid": snapshot_gtid}
@@ -117,6 +114,12 @@ class Checkpoints(Records):
         location, totals = Location(row.file, row.position), (row.windows, row.rows_applied)
         return Checkpoint(location, row.gtid, row.window, row.last_time, row.committed_at, *totals)
 
+    def one(self, source: str) -> Checkpoint:
+        """Return the checkpoint of a source, which must be handed over."""
+        found = self.get(source)
+        assert found is not None
+        return found
+
     def start(self, source: str, location: Location, gtid: str = "") -> Checkpoint:
         """Set the first checkpoint and the phase SYNC in one transaction; an existing checkpoint stays."""
         counts = {"window": 0, "last_time": 0, "windows": 0, "rows_applied": 0}
@@ -125,9 +128,7 @@ class Checkpoints(Records):
             lock_source(db, source)
             db.add(CHECKPOINT, {"source": source, **location_columns(location), **first})
             db.update(SOURCE, {"phase": Phase.SYNC, "updated_at": tables.NOW}, source=source)
-        found = self.get(source)
-        assert found is not None
-        return found
+        return self.one(source)
 
 
 class RulesInForce(Records):
@@ -138,7 +139,6 @@ class RulesInForce(Records):
         return read(Rules, str(self._db.value(RULES, RULES.c.body, source=source)), f"the rules of {source}")
 
     def put(self, source: str, digest: str, rules: Rules, begins: Location) -> None:
-        """Set the rules that apply from a location on."""
         row = {"digest": digest, "body": codec.dumps(rules), **location_columns(begins), "adopted_at": tables.NOW}
         with self._db.transaction() as db:
             db.put(RULES, {"source": source}, row)
@@ -179,17 +179,14 @@ class IgnoredRecords(Records):
     """Rows of `sequence` and `ignored_statement`."""
 
     def sequences(self, source: str) -> frozenset[TableId]:
-        """Return the sequences of a source at its checkpoint."""
         return frozenset(TableId(row.shard_schema, row.shard_table) for row in self._db.select(SEQUENCE, source=source))
 
     def passed(self) -> dict[str, int]:
-        """Return the number of ignored statements by source."""
         counts = select(IGNORED_STATEMENT.c.source, func.count()).where(self._db.mine(IGNORED_STATEMENT))
         rows = self._db.fetch(counts.group_by(IGNORED_STATEMENT.c.source))
         return {source: int(count) for source, count in rows}
 
     def newest(self, number: int = SHOWN) -> tuple[IgnoredStatement, ...]:
-        """Return the newest ignored statements, newest first."""
         c = IGNORED_STATEMENT.c
         order = c.ignored_at.desc(), c.source, c.file.desc(), c.position.desc()
         return tuple(
@@ -200,7 +197,6 @@ class IgnoredRecords(Records):
         )
 
     def begin(self, source: str, sequences: Iterable[TableId]) -> None:
-        """Set the sequences that a snapshot has found."""
         with self._db.transaction() as db:
             _set_sequences(db, source, sequences)
 
@@ -213,7 +209,6 @@ class Online(Records):
         return tuple(read(OnlineTable, row.online_table, f"the online DDL of {source}") for row in rows)
 
     def begin(self, source: str, online_tables: Sequence[OnlineTable]) -> None:
-        """Set the shadow tables that a snapshot has found."""
         with self._db.transaction() as db:
             _set_online_tables(db, source, online_tables)
 

@@ -48,14 +48,6 @@ migration = Table(
 )
 
 _of_task = _section(TASKS)
-task = _of_task(
-    "task",
-    "task",
-    c.text("config_hash", "hash of the task file of the last start"),
-    c.moment("created_at"),
-    c.moment("updated_at"),
-)
-
 source = _of_task(
     "source",
     "source, with its identity, phase and epoch",
@@ -106,10 +98,7 @@ pause = _of_task(
 )
 
 precheck = _of_task(
-    "precheck",
-    "task: the result of its last prechecks",
-    c.long("items", "JSON: all items"),
-    c.moment("checked_at"),
+    "precheck", "task: the result of its last prechecks", c.long("items", "JSON: all items"), c.moment("checked_at")
 )
 
 write_path = _of_task(
@@ -128,7 +117,7 @@ load_chunk = _of_load(
     c.auto_id("identifies the chunk in file names and tasks"),
     *c.shard(),
     *c.target(),
-    c.other("number", Integer, "counts the chunks of a shard from 1", null=False),
+    c.of_kind("number", "counts the chunks of a shard from 1", kind=Integer),
     c.long("lower_bound", "JSON: exclusive bound of the key; NULL: none", null=True),
     c.long("upper_bound", "JSON: inclusive bound of the key; NULL: none", null=True),
     c.state("state", ChunkState),
@@ -164,9 +153,9 @@ dump_rate = _of_load(
     "dump_rate",
     "source: how much of its rate limit the readers of the dump have used",
     c.key("source"),
-    c.other("paid", Double, "time up to which the limit is used, in seconds since 1970", null=False),
+    c.of_kind("paid", "time up to which the limit is used, in seconds since 1970", kind=Double),
     c.big("bytes", "bytes that were read under the limit"),
-    c.other("waited", Double, "seconds that readers have waited", null=False),
+    c.of_kind("waited", "seconds that readers have waited", kind=Double),
 )
 
 late_index = _of_load(
@@ -458,7 +447,7 @@ ddl_lock = _of_locks(
     c.moment("resolved_at", null=True),
     c.state("outcome", Outcome, null=True),
     *c.decision(),
-    c.other("done", Integer, "how many statements of the replacement are executed", null=False),
+    c.of_kind("done", "how many statements of the replacement are executed", kind=Integer),
     Index("by_number", "task", "target_schema", "target_table", "number", unique=True),
     Index("by_state", "task", "state"),
 )
@@ -585,7 +574,7 @@ join_change = _of_joins(
     c.state("kind", ChangeKind),
     c.long("cause", "the DDL of the shards, or why the target contracts"),
     c.long("statements", "JSON: the statements, with the structures of the target before and after each"),
-    c.other("done", Integer, "how many statements are executed", null=False),
+    c.of_kind("done", "how many statements are executed", kind=Integer),
     c.long("error", "message of the target that has rejected a statement", null=True),
     c.moment("started_at", "written before the first statement runs"),
     c.moment("done_at", "NULL: it runs, or the process has died", null=True),

@@ -1,14 +1,23 @@
-"""The task itself: whether it is paused, its last prechecks and write path, the files it needs, and its removal."""
+"""The task itself: its pause state, last prechecks and write path, the files it needs, its active workers, its removal.
 
-from collections.abc import Iterable
+Each active worker of a task holds a named lock of the target, on a connection that ends with its process. The locks do
+not exclude anything: a second process with the same work runs without the lock, and epochs separate the two. They only
+show the removal of a task that a worker is active.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import select, union_all
 
+from unshard.adapters import mysql, serverstate
+from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.commandrecords import record
-from unshard.adapters.meta.database import Records
+from unshard.adapters.meta.database import WHERE, MetaDatabase, Records
 from unshard.adapters.meta.gateway import TaskReader
 from unshard.adapters.meta.rows import read, target_name
 from unshard.core import codec
@@ -18,6 +27,7 @@ from unshard.core.model import TableId
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.sql import lastwrites
 from unshard.core.task.state import ChunkState, PauseKind, PauseState
+from unshard.errors.base import ServerError
 from unshard.errors.meta import TaskPaused
 
 PAUSE, PRECHECK, WRITE_PATH, SOURCE, FENCE = (
@@ -68,7 +78,6 @@ class PauseStates(Records):
         return True
 
     def resume(self, order: IssuedCommand) -> bool:
-        """Resume the task; return False if it is running."""
         with self._db.transaction() as db:
             changed = bool(db.delete(PAUSE))
             if changed:
@@ -103,7 +112,6 @@ class WritePaths(Records):
         return Writing(LoadData[row.load_data], row.processors, bool(row.bulk)) if row else None
 
     def record(self, writing: Writing) -> None:
-        """Replace the result of the last trial."""
         newer = {
             "load_data": writing.load_data.name,
             "processors": writing.processors,
@@ -138,7 +146,6 @@ class Removal(Records):
         return tuple(sorted({TableId(*row) for row in self._db.select(SHARD, only=target_name(SHARD))}))
 
     def count(self) -> int:
-        """Return how many rows the task has in all meta tables."""
         return sum(map(self._db.count, OF_TASKS))
 
     def remove(self, schemas: Iterable[str] = ()) -> int:
@@ -164,3 +171,54 @@ def refuse_paused(db: TaskReader) -> None:
     pause = halted(db)
     if pause is not None:
         raise TaskPaused(db.task, str(pause))
+
+
+def window_of(source: str) -> str:
+    """Return the name of the work of a window."""
+    return f"a window of {source}"
+
+
+def live_run_of(source: str) -> str:
+    """Return the name of the work of a live run."""
+    return f"a live run of {source}"
+
+
+def dump_of(source: str) -> str:
+    """Return the name of the work of a dump."""
+    return f"the dump of {source}"
+
+
+def load_of(source: str) -> str:
+    """Return the name of the work of a load."""
+    return f"the load of {source}"
+
+
+class ActiveWorkers(Records):
+    """Named locks of one task."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        super().__init__(database)
+        self._kept = ConnectionPool(lambda: mysql.connect(database.server, WHERE))
+
+    @contextlib.contextmanager
+    def at(self, place: str) -> Iterator[bool]:
+        """Hold the lock of some work (`a window of s1`) for the block; False: another process holds it."""
+        name, taken = self._name(place), list[bool]()
+        with self._kept.lent(lambda connection: taken.append(serverstate.take_lock(connection, name, 0))) as connection:
+            try:
+                yield taken[-1]
+            finally:
+                # The server may notice late that a connection is closed, and a removal would wait for that.
+                with contextlib.suppress(ServerError):
+                    serverstate.release_lock(connection, name)
+
+    def seen(self, places: Iterable[str]) -> tuple[str, ...]:
+        with self._kept.lent() as connection:
+            return tuple(place for place in places if serverstate.are_locks_held(connection, [self._name(place)])[0])
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def _name(self, place: str) -> str:
+        said = "\x00".join((self._db.schema, self._db.task, place))
+        return f"unshard_at_{hashlib.sha256(said.encode()).hexdigest()[:32]}"

@@ -31,7 +31,7 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, in_portions, matches
 from unshard.adapters.meta.lockrecords import refuse_replaced
 from unshard.adapters.meta.pendingskips import add_skips_of_new_shard
-from unshard.adapters.meta.problemrecords import forget_rows, mend
+from unshard.adapters.meta.problemrecords import forget_rows, keep, mend
 from unshard.adapters.meta.rows import (
     are_same,
     entry_columns,
@@ -45,7 +45,6 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.shardrecords import move_shards, note_renames, record_change
 from unshard.adapters.meta.sourcerecords import move_source
-from unshard.adapters.meta.suspensions import keep
 from unshard.adapters.meta.taskrecords import refuse_paused
 from unshard.core import codec
 from unshard.core.ddl.queue import EntryState, HeldFile
@@ -159,7 +158,6 @@ class Windows(Records):
     """Rows of `window` and `fence` and, at commit, of all tables that a window changes."""
 
     def sync_state(self, source: str) -> SyncState:
-        """Return the sync state of a source with its pending-work flags."""
         return _sync_state_of(self._db, source)
 
     def open(self, source: str) -> Plan | None:

@@ -88,8 +88,6 @@ def apply_changes(writer: Writer, fence: Fence, changes: Changes, bounds: Bounds
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Steps of changes that are too large for one transaction."""
-
     steps: tuple[FenceStep, ...]
     appliers: int
 
@@ -241,7 +239,6 @@ class Slice:
     """The changes of one slice to the target table, which has a key."""
 
     section: int
-    """Number of its section, from 0."""
     changes: Changes
     read: float
     """Fraction of the section that has been read, including this slice, from 0 to 1."""
@@ -291,11 +288,9 @@ class _Session:
         return applied
 
     def is_waiting(self) -> bool:
-        """Whether it can take another slice now."""
         return sum(not each.done() for each in self.under_way) < WAITING_SLICES
 
     def wait(self, most: int = 0) -> None:
-        """Wait until at most so many changes are not written yet."""
         while len(self.under_way) > most:
             self.applied += self.under_way.popleft().result()
 

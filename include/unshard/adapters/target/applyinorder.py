@@ -42,7 +42,7 @@ The session's foreign_key_checks is 1 except for statements marked *unchecked*.
 import contextlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -57,19 +57,7 @@ from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, 
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.fencesteps import Bounds, ImageProgress, bounds_of
-from unshard.adapters.target.rendering import ABSENT
-from unshard.adapters.target.rowsteps import (
-    ConnectedTables,
-    Key,
-    References,
-    RowStep,
-    StepRefused,
-    fields_of,
-    shown_key,
-    unnamed,
-    value_of,
-    values_of,
-)
+from unshard.adapters.target.rendering import ABSENT, unescaped
 from unshard.adapters.target.sending import TRUNCATED, load_rendered, refused, run_statement
 from unshard.adapters.target.session import LENIENT, STRICT, Writer, in_sessions
 from unshard.adapters.target.takenkeys import SAVEPOINT as BEFORE_WRITES
@@ -78,6 +66,7 @@ from unshard.adapters.target.targetrows import (
     Applied,
     Changes,
     DeferredRow,
+    Destination,
     Lines,
     Loaded,
     Mode,
@@ -86,17 +75,209 @@ from unshard.adapters.target.targetrows import (
     Writes,
     is_blankable,
     key_of,
+    shown,
 )
-from unshard.core.model import TableId
+from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, RowStepKind
 from unshard.core.rows.rowerrors import Found
 from unshard.core.sql.literals import literal, stored
+from unshard.core.sql.quoting import identifier
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.tablekeys import own_columns, unique_keys
 from unshard.errors import UnshardError
-from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import FenceMissing
-from unshard.errors.rows import ChangedRowMissing, Collision, MovedRowUnknown, RowRefused, RowsMissing, StatementWarned
+from unshard.errors.rows import (
+    ChangedRowMissing,
+    Collision,
+    MovedRowUnknown,
+    ReferencedRowMissing,
+    RowReferenced,
+    RowRefused,
+    RowsMissing,
+    StatementWarned,
+)
 from unshard.errors.source import JsonNumberLost, ServerBusy, StatementRefused
+
+NOTHING = (ABSENT, b"\\N")
+Key = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """Changes that one statement can make; all rows are of one shard and have the same columns."""
+
+    kind: RowStepKind
+    destination: Destination
+    key: tuple[Column, ...]
+    """The columns that find a row; empty: all columns."""
+    keys: Sequence[Key]
+    """Of each row, before the change; for an INSERT after it."""
+    before: Sequence[bytes | None]
+    """The lines before the change, in tables without a key."""
+    lines: Sequence[bytes]
+    r"""The lines after the change; `\A` is a column that does not change."""
+    blank: Sequence[bool]
+    shard: Shard
+    new_key: Key | None = None
+    """The key after an UPDATE, if it is another one."""
+    is_safe: bool = False
+    is_unsure: bool = False
+    """The dump may have read the tables before this change or after it."""
+    images: int = 0
+    """Number of the row images in the binlog that it was made of."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.lines)) + sum(len(value) for key in self.keys for value in key)
+
+    @property
+    def table(self) -> TableId:
+        return self.destination.table
+
+    def without(self, row: int) -> "RowStep":
+
+        def rest(values: Sequence[T]) -> list[T]:
+            return [value for number, value in enumerate(values) if number != row]
+
+        return replace(
+            self, keys=rest(self.keys), before=rest(self.before), lines=rest(self.lines), blank=rest(self.blank)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedTables:
+    """Tables that foreign keys connect, with everything that their steps share."""
+
+    fences: tuple[Fence, ...]
+    keys: tuple[ForeignKey, ...]
+    schemas: Mapping[TableId, TableSchema]
+    collisions: Collisions
+    deferred: frozenset[TableId] = frozenset()
+    diverts: bool = False
+    """Whether rows that a table cannot store go to `row_error` instead."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether all tables have a key, so that a window that is partly applied can be written again."""
+        return all(schema.key for schema in self.schemas.values())
+
+
+class StepRefused(Exception):
+    """A table refuses a step; nothing of the group is written."""
+
+    def __init__(self, table: TableId, error: UnshardError) -> None:
+        super().__init__(table, error)
+        self.table, self.error = table, error
+
+
+class References:
+    """Searches for rows that steps reference, and for rows that reference those of steps."""
+
+    def __init__(self, connection: Connection, keys: Sequence[ForeignKey]) -> None:
+        self._connection, self._keys = connection, keys
+
+    def of(self, step: RowStep) -> list[ForeignKey]:
+        names = {column.name.lower() for column in step.destination.columns}
+        own = (key for key in self._keys if key.child == step.table)
+        return [key for key in own if {name.lower() for name in key.columns} <= names]
+
+    def to(self, step: RowStep) -> list[ForeignKey]:
+        return [key for key in self._keys if key.parent == step.table and step.key]
+
+    def missing_parent(self, step: RowStep, *, is_end: bool = False) -> ReferencedRowMissing | None:
+        """Return the error for the first row that references a row that does not exist.
+
+        With `is_end`, later steps may have changed or deleted the rows of this one. Then the rows that they reference
+        are locked: they were written without the server's check, which would have locked them.
+        """
+        names = [column.name.lower() for column in step.destination.columns]
+        for key in self.of(step):
+            places = [names.index(name.lower()) for name in key.columns]
+            columns = [
+                replace(step.destination.columns[n], name=name)
+                for n, name in zip(places, key.parent_columns, strict=True)
+            ]
+            wanted: dict[Key, bytes] = {}
+            for line in step.lines:
+                values = tuple(value for n in places if (value := value_of(fields_of(line)[n])) is not None)
+                if len(values) == len(places):
+                    wanted.setdefault(values, line)
+            children = [step.destination.columns[n] for n in places]
+            while absent := self._absent(key.parent, columns, list(wanted), is_end):
+                line = wanted.pop(absent)
+                if is_end and not self.has(step.table, children, absent):
+                    continue
+                own = shown_key(step.key, step.keys) if ABSENT in fields_of(line) else key_of(step.destination, line)
+                parent, condition = shown_key(columns, [absent]), any_of(columns, [absent])
+                rows = mysql.table_name(key.parent)
+                return ReferencedRowMissing(str(step.table), own, str(key.parent), parent, condition, rows)
+        return None
+
+    def _absent(self, table: TableId, columns: Sequence[Column], wanted: Sequence[Key], locks: bool) -> Key | None:
+        if not wanted:
+            return None
+        names, parent = ", ".join(identifier(column.name) for column in columns), mysql.table_name(table)
+        locking = " FOR UPDATE" if locks else ""
+        sql = f"SELECT COUNT(DISTINCT {names}) FROM {parent} WHERE {any_of(columns, wanted)}{locking}"  # noqa: S608
+        ((count,),) = mysql.query(self._connection, sql)
+        if count == len(wanted):
+            return None
+        for values in wanted:  # two values may be equal by collation
+            if not self.has(table, columns, values):
+                return values
+        return None
+
+    def referencing(self, step: RowStep) -> RowReferenced | None:
+        """Return the error for the first row that rows of another table reference."""
+        for key in self.to(step):
+            columns, parents = (", ".join(map(identifier, names)) for names in (key.columns, key.parent_columns))
+            for values in step.keys:
+                # The inner SELECT lets MySQL read a table that references itself.
+                condition = (
+                    f"({columns}) IN (SELECT {parents} FROM {mysql.table_name(step.table)}"  # noqa: S608
+                    f" WHERE {any_of(step.key, [values])})"
+                )
+                child = mysql.table_name(key.child)
+                if mysql.query(self._connection, f"SELECT 1 FROM {child} WHERE {condition} LIMIT 1"):  # noqa: S608
+                    row = shown_key(step.key, [values])
+                    return RowReferenced(str(step.table), row, str(key.child), condition, child)
+        return None
+
+    def has(self, table: TableId, columns: Sequence[Column], values: Key) -> bool:
+        sql = f"SELECT 1 FROM {mysql.table_name(table)} WHERE {any_of(columns, [values])} LIMIT 1"  # noqa: S608
+        return bool(mysql.query(self._connection, sql))
+
+
+def values_of(step: RowStep) -> Iterator[tuple[Column, bytes]]:
+    """Yield the columns of the first row with their fields."""
+    yield from zip(step.destination.columns, fields_of(step.lines[0]), strict=True)
+
+
+def fields_of(line: bytes) -> list[bytes]:
+    """Return the fields of a line, as they are written."""
+    return line[:-1].split(b"\t")
+
+
+def value_of(text: bytes) -> bytes | None:
+    """Return the value of a field; None for NULL and for a column that does not change."""
+    return None if text in NOTHING else unescaped(text)
+
+
+def shown_key(key: Sequence[Column], keys: Sequence[Key]) -> str:
+    """Return a key as messages show it, and the number of the others."""
+    if not keys or not key:
+        return "without a key"
+    more = f" (or one of {len(keys) - 1} others)" if len(keys) > 1 else ""
+    return ", ".join(shown(*pair) for pair in zip(key, keys[0], strict=True)) + more
+
+
+def unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
+    """Return the error about a foreign key that is not one of the group."""
+    key = shown_key(step.key, step.keys)
+    if is_child:
+        return ReferencedRowMissing(str(step.table), key, "another table", f"a row ({message})")
+    return RowReferenced(str(step.table), key, f"another table ({message})")
+
 
 # --- single changes ---
 
@@ -239,7 +420,6 @@ class StepSession:
         return write_rows(self._connection, self._writes(step, policy), ledger)
 
     def _upsert(self, step: RowStep) -> Applied:
-        """Write rows that may exist; rows that reference them stay."""
         self._check(False)
         keys = step.keys if step.new_key is None else [*step.keys, step.new_key]
         whole, _ = self._with_own_values(step)
@@ -326,12 +506,9 @@ class StepSession:
         return Applied()
 
     def _change(self, step: RowStep) -> bool:
-        """Run the UPDATE; return whether there was such a row."""
         where, is_blank = self._condition(step), step.blank[0]
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
-            values = [
-                f"{mysql.identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT
-            ]
+            values = [f"{identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT]
             statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
             answer = run_statement(self._connection, statement)
             if answer.warning_count and (found := self._unexpected_warnings(step)):
@@ -389,7 +566,7 @@ class StepSession:
             if key.on_delete == "CASCADE":
                 statement = f"DELETE FROM {child} WHERE {where}"  # noqa: S608
             elif key.on_delete == "SET NULL":
-                nulls = ", ".join(f"{mysql.identifier(name)} = NULL" for name in key.columns)
+                nulls = ", ".join(f"{identifier(name)} = NULL" for name in key.columns)
                 statement = f"UPDATE {child} SET {nulls} WHERE {where}"  # noqa: S608
             else:
                 continue
@@ -399,7 +576,6 @@ class StepSession:
 
     @contextlib.contextmanager
     def _violations(self, step: RowStep) -> Iterator[None]:
-        """Convert the server's errors about foreign keys, and look for the row that they are about."""
         try:
             yield
         except (StatementRefused, RowRefused) as error:
@@ -460,7 +636,7 @@ class StepSession:
         for column, text in values_of(step):
             if is_blankable(column) and text == b"":
                 continue
-            value = f"{mysql.identifier(column.name)} = {literal(column, value_of(text))}"
+            value = f"{identifier(column.name)} = {literal(column, value_of(text))}"
             try:
                 statement = f"UPDATE {mysql.table_name(step.table)} SET {value} WHERE {where}"  # noqa: S608
                 if run_statement(self._connection, statement).warning_count:
@@ -587,7 +763,10 @@ def _apply_next(
     except StepRefused:
         mysql.query(connection, "ROLLBACK")
         # The COMMIT of an attempt that was taken for lost may have been in progress.
-        if _has_moved(connection, pending, progress):
+        # Another transaction may have written more of the window.
+        if any(
+            is_applied(connection, each) or fencesteps.progress_of(connection, each) != progress for each in pending
+        ):
             return False
         raise
     for fence in pending:
@@ -607,7 +786,6 @@ def _apply_next(
 def _progress(
     connection: Connection, group: ConnectedTables, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
 ) -> ImageProgress | None:
-    """Return how much of the window is done; None if it is one transaction."""
     found = [fencesteps.progress_of(connection, fence) for fence in pending]
     known = [each for each in found if each is not None]
     if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
@@ -650,13 +828,6 @@ def _written(
             written[step.table] += session.write(ours, fence)
     session.refuse_incomplete()
     return written, ALL
-
-
-def _has_moved(connection: Connection, pending: Sequence[Fence], progress: ImageProgress | None) -> bool:
-    """Whether another transaction has written more of the window."""
-    return any(
-        is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
-    )
 
 
 def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempts, written: Counts) -> bool:

@@ -20,6 +20,7 @@ from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.columnreload import ReloadState, names_digest
 from unshard.core.sql.literals import stored
+from unshard.core.sql.quoting import identifier
 from unshard.core.task.state import ChunkState
 from unshard.errors.meta import UnknownSource
 from unshard.errors.rows import StatementWarned
@@ -39,7 +40,6 @@ class ChunkRow:
 
     @property
     def table(self) -> str:
-        """The quoted name of `load_chunk`."""
         return mysql.table_name(TableId(self.meta_schema, "load_chunk"))
 
 
@@ -84,7 +84,6 @@ class ReloadRow:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The values of `OURS`."""
         table = self.shard.table
         return self.task, self.shard.source, table.schema, table.name, names_digest(self.columns)
 
@@ -149,13 +148,12 @@ class ColumnUpdate:
     """Columns that the server would change by itself (ON UPDATE CURRENT_TIMESTAMP)."""
 
     def statement(self, rows: Sequence[Values]) -> str:
-        """Return the UPDATE of some rows; each has the values of the key and then of the columns."""
-        sets = [f"{mysql.identifier(name)} = {mysql.identifier(name)}" for name in self.kept]
+        sets = [f"{identifier(name)} = {identifier(name)}" for name in self.kept]
         for number, column in enumerate(self.columns, len(self.key)):
             by_value: dict[bytes | None, list[Values]] = {}
             for row in rows:
                 by_value.setdefault(row[number], []).append(row[: len(self.key)])
-            sets.append(f"{mysql.identifier(column.name)} = {self._chosen(column, by_value)}")
+            sets.append(f"{identifier(column.name)} = {self._chosen(column, by_value)}")
         where = any_of(self.key, [row[: len(self.key)] for row in rows])
         return f"UPDATE {mysql.table_name(self.table)} SET {', '.join(sets)} WHERE {where}"  # noqa: S608
 

@@ -43,7 +43,7 @@ from unshard.adapters.target.targetrows import (
     key_of,
     shown,
 )
-from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
 from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import ChangedRowMissing, RowsMissing
@@ -58,8 +58,6 @@ Values = tuple[bytes | None, ...]
 
 @dataclass(slots=True)
 class _Found:
-    """The rows whose values lines keep, and the number of rows that were removed for them."""
-
     key: Sequence[Column]
     own: Sequence[Column]
     taken: set[Key] = field(default_factory=set)
@@ -125,7 +123,6 @@ def _rows(connection: Connection, table: TableId, found: _Found, keys: Sequence[
 
 
 def _by_lines(connection: Connection, changes: Changes, found: _Found) -> list[dict[int, Values]]:
-    """Read and remove the changed rows of a table without a key."""
     values: list[dict[int, Values]] = []
     for each in changes.writes.lines:
         removals = each.origins.removals if each.origins is not None else ()
@@ -136,7 +133,6 @@ def _by_lines(connection: Connection, changes: Changes, found: _Found) -> list[d
 
 
 def _removed(connection: Connection, schema: TableSchema, found: _Found, removal: RowRemoval) -> Values:
-    """Remove one row with the values of a line; return the values that its own columns keep."""
     table, size = removal.destination.table, len(found.own)
     where = " AND ".join(conditions_of(removal.destination, schema, removal.line))
     names = ", ".join([*map(expression, found.own), *_after_update(found.own)])
@@ -169,7 +165,6 @@ def _filled(each: Lines, own: Sequence[Column], values: dict[int, Values]) -> It
 
 
 def _after_update(own: Sequence[Column]) -> Iterator[str]:
-    """Yield the expression for the value that each column has after an UPDATE of other columns."""
     for column in own:
         if "on update" in column.extra:
             digits = re.search(r"\((\d)\)", column.column_type)
@@ -217,18 +212,17 @@ def _without_gaps(connection: Connection, key: Sequence[Column], each: Lines) ->
     for start in range(0, len(patches.rows), READ_KEYS):
         made += _whole_lines(connection, key, each, patches, range(start, min(start + READ_KEYS, len(patches.rows))))
     lacking = [number for number, line in enumerate(made) if line is None]
-    deferred = [_deferred(key, each.shards[int(patches.rows[number])], patches.bases[number]) for number in lacking]
+    deferred = []
+    for number in lacking:
+        values = patches.bases[number]
+        told = ", ".join(shown(*pair) for pair in zip(key, values, strict=True))
+        deferred.append(DeferredRow(each.shards[int(patches.rows[number])], values, told))
     return _with(each, patches.rows, made), deferred
-
-
-def _deferred(key: Sequence[Column], shard: Shard, values: Key) -> DeferredRow:
-    return DeferredRow(shard, values, ", ".join(shown(*pair) for pair in zip(key, values, strict=True)))
 
 
 def _whole_lines(
     connection: Connection, key: Sequence[Column], each: Lines, patches: Patches, chosen: range
 ) -> Iterator[bytes | None]:
-    """Yield the whole line of each chosen patch; None for an optional row that does not exist."""
     partial = [each.lines[int(patches.rows[number])].as_py()[:-1].split(b"\t") for number in chosen]
     columns = each.destination.columns
     missing = [index for index in range(len(columns)) if any(fields[index] == ABSENT for fields in partial)]
@@ -254,7 +248,6 @@ def _wanted_fields(
     wanted: Sequence[Column],
     keys: Sequence[Key],
 ) -> dict[Key, Sequence[bytes]]:
-    """Return the values of the wanted columns of the rows with these keys, as fields of lines."""
     distinct, size = list(dict.fromkeys(keys)), len(key)
     found: dict[Values, Values] = {}
     for row in _wanted_rows(connection, destination, (*key, *wanted), key, distinct):

@@ -153,7 +153,6 @@ def _without_own(
 
 
 def _blocking_rows(reader: Connection, writes: Writes, each: Lines, row: int) -> Iterator[tuple[bytes, ...]]:
-    """Yield the keys of the target's rows that have a unique value of this row."""
     columns = [next(c for c in each.destination.columns if c.name == name) for name in each.destination.key]
     names, table = ", ".join(map(expression, columns)), mysql.table_name(each.destination.table)
     for key in writes.unique:

@@ -12,6 +12,7 @@ from unshard.adapters.target.targetrows import Destination, key_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import own_columns
 from unshard.errors.rows import RowsMissing, StatementWarned
 
@@ -36,13 +37,13 @@ def any_of(key: Sequence[Column], keys: Sequence[tuple[bytes | None, ...]]) -> s
     """Return the SQL condition that a row has one of these keys."""
     if len(key) == 1:
         listed = ", ".join(literal(key[0], values[0]) for values in keys)
-        return f"{mysql.identifier(key[0].name)} IN ({listed})"
+        return f"{identifier(key[0].name)} IN ({listed})"
     return " OR ".join(f"({_all_of(key, values)})" for values in keys)
 
 
 def _all_of(key: Sequence[Column], values: Sequence[bytes | None]) -> str:
     pairs = zip(key, values, strict=True)
-    return " AND ".join(f"{mysql.identifier(column.name)} = {literal(column, value)}" for column, value in pairs)
+    return " AND ".join(f"{identifier(column.name)} = {literal(column, value)}" for column, value in pairs)
 
 
 def remove_rows(connection: Connection, destination: Destination, schema: TableSchema, line: bytes, count: int) -> int:
@@ -83,7 +84,7 @@ def remove_one(
 
 def is_exactly(column: Column, value: bytes | None) -> str:
     """Return the condition that a column has a value: by its collation, which can use an index, and by its bytes."""
-    name = mysql.identifier(column.name)
+    name = identifier(column.name)
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
         # Megabytes of digits would exceed the server's packet size.
         return (
@@ -99,7 +100,7 @@ def is_exactly(column: Column, value: bytes | None) -> str:
 
 
 def _is_default(name: str) -> str:
-    return f"{mysql.identifier(name)} <=> DEFAULT({mysql.identifier(name)})"
+    return f"{identifier(name)} <=> DEFAULT({identifier(name)})"
 
 
 def _has_plain_default(column: Column) -> bool:

@@ -19,7 +19,8 @@ from unshard.adapters.target.session import Writer, kept_session
 from unshard.adapters.target.targetrows import Mode
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets
-from unshard.errors.rules import RowFilterFailed
+from unshard.core.sql.quoting import identifier
+from unshard.errors.rows import RowFilterFailed
 from unshard.errors.source import StatementRefused
 
 NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")
@@ -35,7 +36,6 @@ class ExpressionEvaluator:
         self._lent = contextlib.ExitStack()
 
     def close(self) -> None:
-        """Give the session back, if it has one."""
         self._lent.close()
         self._connection = None
 
@@ -67,7 +67,6 @@ class ExpressionEvaluator:
                 mysql.query(connection, f"DROP TEMPORARY TABLE IF EXISTS {mysql.table_name(self._table)}")
 
     def _make(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> str:
-        """Create the table with the rows; return the name of the column that numbers them."""
         names = {column.name.lower() for column in structure.columns}
         number = next(name for n in range(len(names) + 1) if (name := f"_row_{n}") not in names)
         numbered = [replace(NUMBER, name=number), *(replace(column, nullable=True) for column in structure.written)]
@@ -83,7 +82,7 @@ class ExpressionEvaluator:
         return number
 
     def _rows(self, connection: Connection, rule: str, expression: str, number: str) -> list[int]:
-        sql = f"SELECT {mysql.identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
+        sql = f"SELECT {identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
         try:
             return [row for (row,) in mysql.query(connection, sql)]
         except StatementRefused as error:
@@ -92,7 +91,7 @@ class ExpressionEvaluator:
 
 def check_expression(connection: Connection, rule: str, expression: str, structure: TableSchema) -> None:
     """Raise RowFilterFailed for an expression that the server cannot parse, or that uses an unknown column."""
-    columns = ", ".join(f"NULL AS {mysql.identifier(column.name)}" for column in structure.written)
+    columns = ", ".join(f"NULL AS {identifier(column.name)}" for column in structure.written)
     sql = f"SELECT 1 FROM (SELECT {columns}) AS shard WHERE ({expression}) LIMIT 0"  # noqa: S608
     try:
         mysql.query(connection, sql)
@@ -111,4 +110,4 @@ def _in_utf8(column: Column, values: pa.Array) -> pa.Array:
 
 def _definition(column: Column) -> str:
     charset = f" CHARACTER SET {column.charset} COLLATE {column.collation}" if column.charset else ""
-    return f"{mysql.identifier(column.name)} {column.column_type}{charset} {'' if column.nullable else 'NOT '}NULL"
+    return f"{identifier(column.name)} {column.column_type}{charset} {'' if column.nullable else 'NOT '}NULL"

@@ -21,7 +21,8 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.core.model import Server, TableId
 from unshard.core.sql import lastwrites
-from unshard.errors.join import JoinChanged
+from unshard.core.sql.quoting import identifier
+from unshard.errors.locks import JoinChanged
 from unshard.errors.meta import BackupOlder, FencedOut, FenceMissing
 from unshard.errors.source import TableMissing, UnknownDatabase
 
@@ -45,12 +46,10 @@ class Pair:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """The values that find its fence."""
         return self.task, self.source, self.target.schema, self.target.name
 
     @property
     def places(self) -> tuple[str, str]:
-        """The schemas of the two copies."""
         return self.meta_schema, self.target.schema
 
 
@@ -143,7 +142,7 @@ def drop_empty_schema(connection: Connection, meta_schema: str, task: str, schem
     tables = {name for (name,) in mysql.query(connection, TABLES, (schema,))}
     if tables - {lastwrites.NAME} or (tables and not _forgotten(connection, meta_schema, task, schema)):
         return False
-    mysql.query(connection, f"DROP DATABASE IF EXISTS {mysql.identifier(schema)}")
+    mysql.query(connection, f"DROP DATABASE IF EXISTS {identifier(schema)}")
     return True
 
 
@@ -173,7 +172,6 @@ def _differing_writes(
 
 
 def _fences(connection: Connection, meta_schema: str, task: str) -> list[tuple[str, str, str, int]] | None:
-    """Return the fences that have a write; None without a meta schema."""
     try:
         return mysql.query(connection, lastwrites.fences(meta_schema), (task,))
     except MISSING:
@@ -215,7 +213,7 @@ def named(fence: Fence) -> tuple[str, str, str, str]:
 
 def table_of(fence: Fence, name: str = "fence") -> str:
     """Return the quoted name of a meta table."""
-    return f"{mysql.identifier(fence.meta_schema)}.{name}"
+    return f"{identifier(fence.meta_schema)}.{name}"
 
 
 def is_applied(connection: Connection, fence: Fence) -> bool:
@@ -245,7 +243,7 @@ def hold_version(connection: Connection, meta_schema: str, task: str, target: Ta
     # TiDB has no shared row locks.
     lock = "FOR UPDATE" if "tidb" in connection.get_server_info().lower() else "LOCK IN SHARE MODE"
     where = "task = %s AND target_schema = %s AND target_table = %s"
-    sql = f"SELECT version FROM {mysql.identifier(meta_schema)}.join_target WHERE {where} {lock}"  # noqa: S608
+    sql = f"SELECT version FROM {identifier(meta_schema)}.join_target WHERE {where} {lock}"  # noqa: S608
     if mysql.query(connection, sql, (task, target.schema, target.name)) != [(version,)]:
         raise JoinChanged(str(target))
 

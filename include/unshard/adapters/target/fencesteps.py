@@ -63,12 +63,9 @@ class Shares:
 
     sessions: int
     origin: int
-    """The value where a block begins."""
     block: int
-    """Number of consecutive values in a block."""
 
     def encoded(self) -> bytes:
-        """Return the value as text, for `fence_step`."""
         return f"{self.sessions} {self.origin} {self.block}".encode()
 
     @staticmethod
@@ -219,9 +216,7 @@ class ImageProgress:
     """How much of a large window is in tables that foreign keys connect; equal in all of them."""
 
     content: str
-    """Digest of all row images."""
     images: int = 0
-    """The number of row images that are done."""
     is_again: bool = False
     """An earlier attempt has written some rows of a window with other images."""
 

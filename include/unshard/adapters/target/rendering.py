@@ -175,7 +175,6 @@ def values_in(row: bytes) -> list[bytes | None]:
 
 
 def _headers(column: pa.Array) -> pa.BinaryArray:
-    """Return indicator and length of each value."""
     if not len(column):
         return column
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
@@ -268,7 +267,6 @@ def _exact(column: Column, values: pa.BinaryArray, texts: pa.BinaryArray) -> pa.
 
 
 def _fields(lines: pa.BinaryArray, width: int) -> list[pa.BinaryArray]:
-    """Return the values of the lines as one array per column."""
     fields = pc.list_flatten(pc.split_pattern(pc.binary_slice(lines, 0, -1), b"\t"))
     escapes = bool((content_of(lines) == b"\\"[0]).any())
     columns = [fields.take(pa.array(np.arange(number, len(fields), width))) for number in range(width)]
@@ -312,7 +310,6 @@ def _quoted(values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _hexadecimal(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Render each byte as two hexadecimal digits; nulls stay."""
     if not len(values):
         return values
     ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]

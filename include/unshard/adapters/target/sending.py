@@ -41,6 +41,7 @@ from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.targetrows import Destination, LineForm, Loaded, Mode, is_blankable, key_of
 from unshard.core.model import Column, TableId
 from unshard.core.sql.literals import MAYBE, exact_numbers, stored
+from unshard.core.sql.quoting import identifier
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import JsonNumberLost, StatementRefused, ValueNotCanonical
 
@@ -192,7 +193,7 @@ def _insert_once(
 def _statement(
     connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray, verb: str
 ) -> bytes:
-    names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
+    names = ", ".join(identifier(column.name) for column in destination.columns)
     head = f"{verb} INTO {mysql.table_name(destination.table)} ({names}) VALUES ".encode()
     text = text_of(rows)
     if len(head) + len(text) > connection.packet_bytes:
@@ -238,7 +239,7 @@ def insert_rows(connection: Connection, destination: Destination, rows: pa.Binar
 
 def bulk_statement(destination: Destination, mode: Mode) -> str:
     """Return the statement that writes one row of a destination."""
-    names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
+    names = ", ".join(identifier(column.name) for column in destination.columns)
     marks = ", ".join("?" * len(destination.columns))
     return f"{VERBS[mode]} INTO {mysql.table_name(destination.table)} ({names}) VALUES ({marks})"
 
@@ -280,7 +281,7 @@ def load_lines(
     loaded = Loaded()
     for start in range(0, rows.num_rows, step):
         part = rows.slice(start, step)
-        arrays = [_combined(column) for column in part.columns]
+        arrays = [pa.concat_arrays(each.chunks) if isinstance(each, pa.ChunkedArray) else each for each in part.columns]
         refuse_nulls(destination, arrays)
         lines, blank = destination.lines(arrays), blank_rows(columns, arrays)
         loaded += load_rendered(connection, destination, lines, blank, mode)
@@ -319,10 +320,6 @@ def refuse_nulls(destination: Destination, arrays: Sequence[pa.Array]) -> None:
             row = pc.index(pc.is_null(array), True).as_py()
             key = key_of(destination, destination.lines([other.slice(row, 1) for other in arrays])[0].as_py())
             raise RowRefused(str(destination.table), column.name, key, "NULL is not allowed there")
-
-
-def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
@@ -418,7 +415,7 @@ def load_statement(destination: Destination, mode: Mode) -> str:
     """Return the LOAD DATA statement for lines of that destination."""
     targets, sets = [], []
     for number, column in enumerate(destination.columns):
-        name = mysql.identifier(column.name)
+        name = identifier(column.name)
         if column.data_type in NOT_CONVERTED_BY_LOAD:
             targets.append(f"@v{number}")
             sets.append(f"{name} = CONVERT(@v{number} USING utf8mb4)")

@@ -44,7 +44,6 @@ class _Walk:
     schema: TableSchema
     condition: str
     most: int
-    """Rows of one transaction."""
     lower: Key | None = None
     rows: int = 0
     is_done: bool = False
@@ -96,7 +95,6 @@ def condition_of(fence: Fence, shard: Shard, rows: ShardRows, schema: TableSchem
 
 @contextlib.contextmanager
 def _reading(writer: Writer) -> Iterator[Connection]:
-    """Open a session that reads keys as they are stored."""
     with contextlib.closing(mysql.connect_raw(writer.server, "target")) as connection:
         yield connection
 

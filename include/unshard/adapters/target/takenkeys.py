@@ -20,6 +20,7 @@ from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode,
 from unshard.core.model import Column, Shard
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import UniqueKey, alike, array_of, conditions
 from unshard.errors.rows import Collision
 
@@ -64,7 +65,10 @@ def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[
         mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         found = _clashes(connection, writes, loaded)
         if found or attempt == ATTEMPTS:
-            clashes += found or (_unfound(writes, loaded),)
+            # Of a collision that is not found only the server's message is known.
+            message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
+            others = max(0, loaded.skipped - 1)
+            clashes += found or (Clash(writes.table, message, "", writes.lines[0].shards[0], others=others),)
             loaded = _load_again(connection, writes, clashes)
             break
     _record(connection, ledger, clashes, writes.collisions)
@@ -108,12 +112,6 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
     if not found:
         return ()
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
-
-
-def _unfound(writes: Writes, loaded: Loaded) -> Clash:
-    """Return a collision of which only the server's message is known."""
-    message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
-    return Clash(writes.table, message, "", writes.lines[0].shards[0], others=max(0, loaded.skipped - 1))
 
 
 def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
@@ -232,7 +230,7 @@ def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> s
 def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: Collisions) -> None:
     state = CollisionState.IGNORED if policy is Collisions.IGNORE else CollisionState.REPLACED
     sql = (
-        f"INSERT INTO {mysql.identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
+        f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
         " key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema, owner_table, found,"
         " `window`, state, times, others, first_at, last_at) VALUES"
         f" ({', '.join(['%s'] * 15)}, 1, %s, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE"

@@ -41,11 +41,9 @@ class Destination:
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """The columns that identify a row in messages."""
     form: LineForm = LineForm.TEXT
 
     def only(self, numbers: Sequence[int]) -> "Destination":
-        """Return the same table with only some of the columns, by index."""
         return replace(self, columns=tuple(self.columns[number] for number in numbers))
 
     def in_form(self, form: LineForm) -> "Destination":
@@ -130,7 +128,6 @@ class Patches:
     r"""Lines with missing values (`\A`). These values are the ones that the target's row has now."""
 
     rows: np.ndarray
-    """Indexes of these lines."""
     bases: Sequence[tuple[bytes, ...]]
     """For each such line, the key of the row that it changes."""
     strict: Sequence[bool]
@@ -148,7 +145,6 @@ class Origins:
     removals: Sequence["RowRemoval"] = ()
     """In a table without a key: the row that each line changes."""
     moves: bool = False
-    """Whether a row gets another key."""
 
     def part(self, first: int, last: int) -> "Origins":
         return replace(self, keys=tuple(keys[first:last] for keys in self.keys), removals=self.removals[first:last])
@@ -167,7 +163,6 @@ class Lines:
     lines: pa.Array
     blank: pa.Array
     shards: Sequence[Shard]
-    """The shard of each line."""
     order: pa.Array | None = None
     """The encoded key of each line, ascending; None in a table without a key."""
     patches: Patches | None = None
@@ -175,7 +170,6 @@ class Lines:
     """None: the table has no columns of its own, or the rows are new."""
 
     def without(self, indexes: Collection[int]) -> "Lines":
-        """Return the lines without those at the given indexes; not for lines with missing values."""
         assert self.patches is None
         remaining = np.delete(np.arange(len(self.lines)), list(indexes))
         chosen = pa.array(remaining, pa.int64())

@@ -20,7 +20,7 @@ from unshard.core.checks.itemnames import EVERYTHING, ITEMS
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
-from unshard.errors import UnshardError, full, rows, rules
+from unshard.errors import UnshardError, full, rows
 from unshard.errors.base import ServerError
 from unshard.errors.checks import (
     BinlogDisabled,
@@ -50,7 +50,7 @@ from unshard.errors.checks import (
     ZonesDiffer,
 )
 from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.source import TableUnsupported
@@ -330,14 +330,14 @@ def _without_names(item: Item) -> tuple[str, ...]:
 UNFIT: tuple[type[UnshardError], ...] = (
     rows.ColumnNotInTarget,
     rows.ColumnTypesDiffer,
-    rules.ExtractedColumnMissing,
-    rules.ExtractedColumnTaken,
-    rules.ExtractedValueUnfit,
-    rules.ExtractionNeedsTable,
+    rows.ExtractedColumnMissing,
+    rows.ExtractedColumnTaken,
+    rows.ExtractedValueUnfit,
+    rows.ExtractionNeedsTable,
     rows.KeyColumnMissing,
-    rules.MappedColumnMissing,
-    rules.MappedColumnUnfit,
-    rules.MappedNotKey,
+    rows.MappedColumnMissing,
+    rows.MappedColumnUnfit,
+    rows.MappedNotKey,
 )
 """Errors of a structure, or of the names of a shard, with which no row of the shard can be written."""
 CERTAIN: tuple[type[UnshardError], ...] = (
@@ -375,9 +375,9 @@ CERTAIN: tuple[type[UnshardError], ...] = (
 
 LIKELY: tuple[type[UnshardError], ...] = (
     KeysOverlap,
-    rules.MappedIdsTooLarge,
+    rows.MappedIdsTooLarge,
     PrivilegesMissing,
-    rules.RowFilterFailed,
+    rows.RowFilterFailed,
     ServerIdZero,
 )
 """Errors with which a later step fails, unless a row is not dumped or changed, or the server lists no role of the

@@ -36,8 +36,7 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import contains, last_of_domains
 from unshard.core.relay.segment import Segment
-from unshard.errors.commands import CommandAtNoStatement, CommandUnfit, HistoryUnknown
-from unshard.errors.locks import ReplacementRefused
+from unshard.errors.locks import CommandAtNoStatement, CommandUnfit, HistoryUnknown, ReplacementRefused
 
 
 class CommandKind(StrEnum):

@@ -26,7 +26,7 @@ from unshard.core.sql.keyrange import NEVER, stored
 from unshard.core.sql.literals import BITS, DECIMALS, INTEGERS, literal
 from unshard.core.sql.quoting import identifier
 from unshard.errors.config import MappingAmbiguous, MappingNameUnfit
-from unshard.errors.rules import MappedColumnMissing, MappedColumnUnfit, MappedNotKey
+from unshard.errors.rows import MappedColumnMissing, MappedColumnUnfit, MappedNotKey
 
 ID_BITS = 63
 INSTANCE_BITS, SCHEMA_BITS, TABLE_BITS = 4, 7, 8

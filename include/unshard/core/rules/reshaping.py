@@ -27,7 +27,7 @@ from unshard.core.sql.keyrange import KeyRange, condition, stored
 from unshard.core.sql.literals import INTEGERS, TEXTS, literal
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.errors.config import ExtractionNotFound, PatternInvalid
-from unshard.errors.rules import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
+from unshard.errors.rows import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 
 
 class Origin(StrEnum):

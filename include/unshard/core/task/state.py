@@ -198,6 +198,8 @@ class HeldTotals:
     rows: int
     bytes: int
     since: datetime | None
+    oldest: float | None
+    """A time, in seconds since 1970, that is not after the change of the oldest held row."""
 
 
 # --- the pause state of a task

@@ -31,7 +31,7 @@ from datetime import datetime
 from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
-from unshard.errors import UnshardError, ddl, foreignkeys, rows, rules
+from unshard.errors import UnshardError, ddl, rows
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.meta import MetaUnreadable
 
@@ -47,21 +47,21 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     rows.EngineNotTransactional,
     rows.StatementWarned,
     rows.WriteRefused,
-    rules.ExtractedColumnMissing,
-    rules.ExtractedColumnTaken,
-    rules.ExtractedValueUnfit,
-    rules.ExtractionNeedsTable,
-    rules.MappedColumnMissing,
-    rules.MappedColumnUnfit,
-    rules.MappedNotKey,
-    rules.RowsFiltered,
-    rules.RowFilterFailed,
+    rows.ExtractedColumnMissing,
+    rows.ExtractedColumnTaken,
+    rows.ExtractedValueUnfit,
+    rows.ExtractionNeedsTable,
+    rows.MappedColumnMissing,
+    rows.MappedColumnUnfit,
+    rows.MappedNotKey,
+    rows.RowsFiltered,
+    rows.RowFilterFailed,
     rows.ColumnLeftOut,
     rows.ChangedRowMissing,
     rows.MovedRowUnknown,
-    foreignkeys.ReferencedRowMissing,
-    foreignkeys.RowReferenced,
-    foreignkeys.ConnectedTargetWaits,
+    rows.ReferencedRowMissing,
+    rows.RowReferenced,
+    rows.ConnectedTargetWaits,
     ddl.TargetLacksColumns,
     TargetNamesAlike,
 )

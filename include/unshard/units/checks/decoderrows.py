@@ -68,7 +68,6 @@ class DecoderReport:
     begins: Location | None = None
     ends: Location | None = None
     events: int = 0
-    """Row events that were compared."""
     rows: int = 0
     values: int = 0
     tables: int = 0
@@ -143,8 +142,6 @@ def compare_part(  # noqa: PLR0913, PLR0917
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A range of a segment, or a prepared XA transaction."""
-
     data: memoryview
     checksum: bool
     origin: RangeOrigin
@@ -160,19 +157,15 @@ class _Memory:
         self._data, self._prefix = bytearray(), 0
 
     def begin(self, prefix: bytes) -> None:
-        """Start a segment."""
         self._data, self._prefix = bytearray(prefix), len(prefix)
 
     def write(self, events: bytes | memoryview) -> None:
-        """Append events."""
         self._data += events
 
     def finish(self, segment: Segment, length: int) -> None:
-        """Keep the segment."""
         self.finished.append((segment, bytes(self._data[:length]), self._prefix))
 
     def abandon(self) -> None:
-        """Forget the segment that was begun."""
         self._data = bytearray()
 
 
@@ -219,8 +212,6 @@ def _pieces(
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """The rows of one event in a batch of our decoder."""
-
     batch: pa.RecordBatch
     start: int
     length: int
@@ -272,7 +263,6 @@ class _Own:
                     self.slices.setdefault(place, []).append(_Slice(batch, start, length))
 
     def failure(self, place: Place) -> _Failure | None:
-        """Return the range that holds an event and could not be read."""
         file, end, table = place
         return next((f for f in self.failures if (f.table, f.file) == (table, file) and f.begin <= end <= f.end), None)
 
@@ -291,7 +281,6 @@ class _Own:
 
 
 def _events_of(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield number, first row and number of rows of each event in a batch."""
     start = 0
     for number, rows in groupby(batch.column(1).to_pylist(), key=lambda seq: seq >> ROW_BITS):
         length = sum(1 for _ in rows)
@@ -315,7 +304,6 @@ class _DecoderComparison:
     details: dict[str, None] = field(default_factory=dict)
 
     def add(self, event: ReferenceEvent) -> None:
-        """Compare one event."""
         place = (event.file, event.end, event.table)
         slices, failure = self.own.slices.pop(place, None), self.own.failure(place)
         if event.reason:
@@ -332,7 +320,6 @@ class _DecoderComparison:
             self._differ(place, ALL_COLUMNS, "no event", f"{len(event.rows)} rows")
 
     def report(self) -> DecoderReport:
-        """Return the result, after the last event of mysql-replication."""
         for place, slices in self.own.slices.items():
             if place[:2] in self.own.silent:
                 self._leave_out(Reason.COMPRESSED, "")
@@ -405,6 +392,5 @@ def _rows(part: _Slice, schema: TableSchema) -> Iterator[tuple[int, list[tuple[i
 
 
 def _shown(value: object) -> str:
-    """Return a value for people, cut to a line."""
     text = "NULL" if value is None else repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"

@@ -50,14 +50,13 @@ from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardRowsAlike, ShardsDiffer, StorageShort
 from unshard.errors.full import ConditionChanged, DumpLeft, NotDumped
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import StoredFileMissing
 from unshard.errors.rows import EngineNotTransactional, NoTargetTable, PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.backups import backup_items
 from unshard.units.checks.sourceitems import Checked, check_source, foreign_key_items, mapped_apart
-from unshard.units.checks.targetitems import check_tables, check_target, present_tables
-from unshard.units.checks.targetkeys import key_items, unfindable
+from unshard.units.checks.targetitems import check_tables, check_target, key_items, present_tables, unfindable
 from unshard.units.window.adoptedrules import refusal_of
 
 
@@ -186,7 +185,6 @@ def check(task: Task, connections: Connections = environment_connections) -> tup
 
 
 def _judged(task: Task, items: Iterable[Item]) -> tuple[Item, ...]:
-    """Mark the items that the task file ignores."""
     return ignoring(items, task.ignored_checks, codes(CERTAIN), codes(LIKELY))
 
 
@@ -221,7 +219,6 @@ def raise_if_failed(items: Sequence[Item]) -> None:
 
 
 def _shards(checked: Mapping[str, Checked]) -> Shards:
-    """Group the structures of all sources by target."""
     groups: dict[TableId, dict[Shard, TableSchema]] = {}
     for source, each in checked.items():
         for table, schema in (each.schemas or {}).items():
@@ -255,7 +252,6 @@ def _joined(target: TableId, shards: Mapping[Shard, TableSchema]) -> tuple[Item,
 
 
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:
-    """Compare the common settings of the servers."""
     servers = {source: each.values for source, each in checked.items() if each.values}
     named = {"target": target.values, **servers} if target.values else servers
 

@@ -31,6 +31,7 @@ from unshard.core.checks.items import (
 from unshard.core.model import TRANSACTIONAL, Server, Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import Mapped, PartitionId, overlaps
 from unshard.core.sql.literals import INTEGERS, is_known
+from unshard.core.sql.quoting import identifier
 from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
@@ -54,10 +55,15 @@ from unshard.errors.checks import (
     StartWithin,
 )
 from unshard.errors.config import StartUnset
-from unshard.errors.foreignkeys import ForeignKeyLacking, ForeignKeyNotOfShards, ForeignKeysCascade
 from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
-from unshard.errors.rules import MappedIdsTooLarge, MappingOverlap
+from unshard.errors.rows import (
+    ForeignKeyLacking,
+    ForeignKeyNotOfShards,
+    ForeignKeysCascade,
+    MappedIdsTooLarge,
+    MappingOverlap,
+)
 from unshard.errors.source import UnknownColumnType
 from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.relay.pull import locate
@@ -249,7 +255,6 @@ class Checked:
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
     """The UTC offset of its time zone at some moments."""
     foreign_keys: tuple[ForeignKey, ...] = ()
-    """The foreign keys of its shards."""
 
 
 def check_source(
@@ -266,7 +271,9 @@ def check_source(
             if before is not None:
                 # A transaction that is about to be committed is gone by now.
                 stayed = before & (upstream.prepared(connection) or before)
-                checked = replace(checked, items=(*checked.items, *_prepared(instance.source.id, len(stayed))))
+                errors = [TransactionsPrepared(instance.source.id, len(stayed))] if stayed else []
+                prepared = verdict("prepared_transactions", place, errors, "none stays prepared")
+                checked = replace(checked, items=(*checked.items, *prepared))
             if is_loaded or checked.schemas is None:
                 return checked
             image = checked.values.get("binlog_row_image", "FULL")
@@ -351,7 +358,7 @@ def lacking(
 ) -> list[UnshardError]:
     """Return the error that names the privileges that the account lacks on that scope."""
     missing = missing_privileges(known, privileges, schema)
-    scope = "*.*" if schema == "*" else f"{mysql.identifier(schema)}.*"
+    scope = "*.*" if schema == "*" else f"{identifier(schema)}.*"
     return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
 
 
@@ -459,11 +466,6 @@ def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
     except GtidNotFound as error:
         return [error]
     return []
-
-
-def _prepared(source: str, count: int) -> list[Item]:
-    errors = [TransactionsPrepared(source, count)] if count else []
-    return verdict("prepared_transactions", f"source {source}", errors, "none stays prepared")
 
 
 def _unknown_types(schemas: Mapping[TableId, TableSchema]) -> Iterator[UnshardError]:

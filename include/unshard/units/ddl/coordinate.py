@@ -101,7 +101,6 @@ class LockPlan:
     lock: LockView | None = None
     """None: the lock is not open yet."""
     fingerprint: str = ""
-    """Of the DDL that the lock is for."""
 
 
 def planned(meta: "MetaReader") -> tuple[LockPlan, ...]:
@@ -157,7 +156,8 @@ def executed(
     with meta.locks.exclusive(lock_id):
         begun = _begun(meta, lock_id)
         if _is_due(begun.lock, begun.scene, as_source):
-            _execute(meta, begun, executor or LockExecutor(meta, target, lock_id))
+            by = executor or LockExecutor(meta, target, lock_id)
+            evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, by))
     return observe(meta)
 
 
@@ -220,7 +220,6 @@ class _Execution:
     until the intent.
     """
     passed: int = 0
-    """Stages of the next statement that are done."""
     entry: QueueEntry | None = None
     """The next statement with the structures of its intent."""
     outcome: Outcome = Outcome.EXECUTED
@@ -228,7 +227,6 @@ class _Execution:
 
     @property
     def left(self) -> tuple[LockStage, ...]:
-        """The stages that are left."""
         if self.is_over or not self.lock.is_open:
             return ()
         owner = self.scene.decide(self.lock).owner
@@ -237,15 +235,9 @@ class _Execution:
 
 
 def _begun(meta: "Meta", lock_id: str) -> _Execution:
-    """Return the execution of what is left of a lock, from the present state."""
     lock = meta.locks.get(lock_id)
     version = meta.joins.version(lock.target)
     return _Execution(lock, read_scene(meta, (lock,)), version)
-
-
-def _execute(meta: "Meta", begun: _Execution, executor: "LockExecutor") -> None:
-    """Run the steps of the table in core.ddl.lock, statement after statement, holding the lock's guard."""
-    evaluate(begun, lambda found: found.left, lambda stage, found: _run(meta, stage, found, executor))
 
 
 def _run(meta: "Meta", stage: LockStage, found: _Execution, executor: "LockExecutor") -> _Execution:
@@ -318,7 +310,6 @@ class LockExecutor:
     lock: str
 
     def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
-        """Return the entry with the target's structures in place of the shard's; the same after every crash."""
         from unshard.units.ddl import execute as executing  # brings the tokenizer, which reading locks does not need
 
         return executing.intended(self.meta, self.server, lock, entry)

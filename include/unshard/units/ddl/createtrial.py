@@ -66,11 +66,9 @@ class TrialTables:
             pass
 
     def key(self, like: TableSchema) -> str:
-        """Return the statement that identifies a structure."""
         return target_text(like)
 
     def tried(self, like: TableSchema) -> Trial:
-        """Create a table like a shard, or find the refused parts."""
         text = self.key(like)
         if text not in self._known:
             self._known[text] = self._try_out(text)
@@ -92,7 +90,6 @@ class TrialTables:
         return Trial(tuple(find_refused(create_parts(text), self._refusal, whole)))
 
     def _refusal(self, text: str) -> Refused | None:
-        """Return why the statement is refused, or None if it is accepted."""
         try:
             with self._created(text):
                 return None

@@ -19,7 +19,7 @@ from unshard.units.ddl.joining import JoinRules, restless, scene_of
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
-    from unshard.units.ddl.jointarget import OnTarget
+    from unshard.units.ddl.execute import OnTarget
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
 WHEN = {
@@ -50,12 +50,10 @@ class DifferenceView:
     state: State
     since: datetime
     have: tuple[Shard, ...]
-    """The shards that have the change."""
     lack: tuple[Shard, ...]
     reloads: tuple[Shard, ...]
     """The shards from which the column must be read again."""
     statements: tuple[str, ...]
-    """What will run on the target."""
     when: str
     """When it will run, or how the difference ends."""
     forms: Mapping[str, tuple[Shard, ...]]
@@ -73,7 +71,6 @@ class DifferenceView:
 
     @property
     def progress(self) -> str:
-        """The state, with the number of shards that have the change."""
         return f"{self.state} ({len(self.have)} of {self.shards} shards)" if self.state is State.OPEN else self.state
 
     @property
@@ -161,17 +158,12 @@ def _under_way(scene: JoinScene, change: OpenChange, history: History) -> Differ
 
 
 def _is_rejected(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> bool:
-    """Whether the target has rejected the contraction that a difference waits for."""
     is_due = any(stage.kind in (JoinStep.CONTRACT, JoinStep.WAIT_FOR_ROWS) for stage in plan.stages)
     return found.state in (State.CONTRACTING, State.REVERSED) and bool(scene.refused) and not is_due
 
 
 def _view(
-    scene: JoinScene,
-    plan: JoinPlan,
-    found: OpenDifference,
-    past: Past,
-    states: dict[Shard, ShardState],
+    scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past, states: dict[Shard, ShardState]
 ) -> DifferenceView:
     state = states.get(found.about) if isinstance(found.about, Shard) else None
     entry = state.queue[0] if state is not None and state.queue else None

@@ -2,12 +2,21 @@
 
 The planner calls this module. It reads the statement and tries it on the target. Every structure that a plan names by
 digest is stored first, so an existing plan can always be carried out.
+
+If the effect of a statement cannot be found, an operator decides (`UnreadEffects`).
+
+| the statement                                         | waits for an operator                               |
+|-------------------------------------------------------|-----------------------------------------------------|
+| cannot be read or processed                           | the shards that it may concern (core.ddl.names)     |
+| changes rows, and its events have no rows             | the shards whose rows it may have changed           |
+| the same, and its tables are not known                | all shards of the source                            |
+| concerns no shard                                     | none: it is ignored                                 |
 """
 
 import contextlib
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
@@ -28,11 +37,12 @@ from unshard.core.ddl.effects import (
     Together,
     Truncates,
     Undecided,
+    UnreadIgnored,
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.foreignkeys import adds_keys, for_target
 from unshard.core.ddl.lineage import ExecutedDdl
-from unshard.core.ddl.names import changes_rows
+from unshard.core.ddl.names import Mentions, changes_rows, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import WholeChange
@@ -59,16 +69,80 @@ from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.hiddencolumns import unversioned
+from unshard.errors import UnshardError
 from unshard.errors.base import DdlError, ShardDdlError, SourceError
 from unshard.errors.ddl import DdlFiltered, DdlUnreadable, StatementFailed
 from unshard.errors.locks import ShardDdlRefused
-from unshard.errors.rules import MappingOverlap
-from unshard.units.ddl.unread import ChangedTables, UnreadEffects
+from unshard.errors.relay import StatementDml
+from unshard.errors.rows import MappingOverlap
 
 if TYPE_CHECKING:
     from unshard.adapters.meta.shardrecords import Structures
     from unshard.adapters.targetddl import DdlTrialTables
     from unshard.core.rules.routing import Routing
+
+ChangedTables = Callable[[Statement, Collection[str]], frozenset[TableId] | None]
+"""Returns the tables whose rows a statement may have changed, None if unknown; takes the schemas of the shards."""
+TargetOf = Callable[[TableId], TableId | None]
+IsIgnored = Callable[[TableId, Event], bool]
+
+
+class UnreadEffects:
+    """Determines the effects of such statements for one source."""
+
+    def __init__(self, target_of: TargetOf, is_ignored: IsIgnored, changed: ChangedTables) -> None:
+        self._target_of, self._is_ignored, self._changed = target_of, is_ignored, changed
+
+    def unreadable(
+        self, statement: Statement, present: Mapping[TableId, str], error: UnshardError
+    ) -> Iterator[Effect | ShardlessEffect]:
+        """Yield the effects of a statement that cannot be read or processed because of an error."""
+        found, shards = mentions(statement), concerned(statement, present)
+        for table in sorted(shards):
+            yield self._effect(table, statement, found, error)
+        made = created(statement)
+        if made is not None and made not in present and self._target_of(made) is not None:
+            yield self._undecided(made, statement, found, error, is_new=True)
+        elif not shards:
+            self._is_ignored(TableId(statement.schema, ""), Event((), found.text))
+            yield UnreadIgnored()
+
+    def of_rows(self, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        """Yield the effects of a change of rows whose events have no rows; it changes no structure."""
+        tables = self._changed(statement, {table.schema for table in present})
+        folded = None if tables is None else {table.folded for table in tables}
+        known = {table.folded for table in present}
+        found, error = mentions(statement), StatementDml(statement.text)
+        for table in sorted(present):
+            if folded is None or table.folded in folded:
+                yield self._effect(table, statement, found, error, present[table])
+        for table in sorted(tables or ()):
+            if table.folded not in known and self._target_of(table) is not None:
+                yield self._undecided(table, statement, found, error, is_new=True)
+
+    def _effect(
+        self, table: TableId, statement: Statement, found: Mentions, error: UnshardError, after: str = ""
+    ) -> Effect:
+        if self._is_ignored(table, Event((), found.text)):
+            return Ignored(table)
+        return self._undecided(table, statement, found, error, after)
+
+    def _undecided(
+        self,
+        table: TableId,
+        statement: Statement,
+        found: Mentions,
+        error: UnshardError,
+        after: str = "",
+        *,
+        is_new: bool = False,
+    ) -> Undecided:
+        target = self._target_of(table)
+        assert target is not None
+        routed = put_in(found.text, found.of(table), target)
+        agreed = loose_fingerprint(routed, statement.sql_mode)
+        return Undecided(table, str(error), routed, agreed, after, is_new=is_new)
+
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +314,6 @@ class DdlEffects:
         return target is not None and self._feeds.is_single(target) and self._lets_through(ddl, statement, table)
 
     def _removes_rows(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
-        """Whether a merged target loses the rows of the shard."""
         return self._feeds.removes_rows and self._lets_through(ddl, statement, table)
 
     def _lets_through(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
@@ -293,7 +366,6 @@ class DdlEffects:
         return Coordinated(table, change.routed, change.fingerprint + note, after)
 
     def _session_note(self, before: TableSchema, after: TableSchema, statement: Statement, table: TableId) -> str:
-        """Return what the session of the statement adds to its text."""
         other = elsewhere(statement)
         found: TableSchema | None = None
         with contextlib.suppress(*UNKNOWABLE):
@@ -301,12 +373,7 @@ class DdlEffects:
         return session_note(before, after, found, statement, is_tried=other is not None)
 
     def _agreed(
-        self,
-        ddl: Ddl,
-        statement: Statement,
-        table: TableId,
-        made: Sequence[Index] = (),
-        specs: Collection[int] = (),
+        self, ddl: Ddl, statement: Statement, table: TableId, made: Sequence[Index] = (), specs: Collection[int] = ()
     ) -> tuple[str, str]:
         """Return the statement for the target, without the specifications `specs`, and its fingerprint."""
         target = self._target_of(table)
@@ -318,7 +385,6 @@ class DdlEffects:
     def _made_by_keys(
         self, ddl: Ddl, statement: Statement, table: TableId, before: TableSchema, after: TableSchema
     ) -> tuple[Index, ...]:
-        """Return the indexes that the foreign keys of the statement create."""
         if not adds_keys(ddl, statement.sql_mode):
             return ()
         bare = retarget(for_target(ddl, statement.sql_mode, None), {})

@@ -33,6 +33,10 @@ Both structures are stored with their texts (SHOW CREATE TABLE). The text identi
 a CHECK, partitions or the name of a constraint. Where even the texts are equal (ENGINE=InnoDB, DROP and ADD of the same
 column), the DDL is executed again. The result has the same rows, because the rows after the DDL wait until the DDL is
 recorded as done.
+
+`OnTarget` executes the statements of optimistic mode, each once. The guard of the target is held from the comparison of
+the structure to the end of the statement. So a statement of a process that is given up for dead either has ended before
+the next process looks, or is not executed any more.
 """
 
 import contextlib
@@ -63,8 +67,12 @@ from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.ddl.statement import read, retarget
 from unshard.core.ddl.steps import steps
+from unshard.core.join.difference import IN_TASK_ZONE
+from unshard.core.join.joined import JoinStatement
+from unshard.core.join.tables import features
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.sql.mode import STRICT
 from unshard.core.structures.comparison import has_all_of, missing_columns, shape_differences
 from unshard.core.structures.constraintnames import for_table, names_constraints
 from unshard.core.structures.createtext import create_text, with_collation
@@ -143,7 +151,8 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
                 log.info("ddl already present table=%s shard=%s", target, entry.shard)
                 return False
             if not _is_as(before, present, before, wanted):
-                raise TargetChanged(str(target), _changes(before, present), entry.routed)
+                changes = "; ".join(shape_differences(before, present)) or f"it is now {present.create_sql}"
+                raise TargetChanged(str(target), changes, entry.routed)
             _run(connection, target, replace(entry, routed=with_present_keys(connection, target, entry)))
             with contextlib.closing(connect(server, "target")) as other:
                 found = read_schema(other, target)  # this session uses our settings, not the source's
@@ -252,11 +261,6 @@ def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: 
     return present.digest == one.digest
 
 
-def _changes(before: TableSchema, present: TableSchema) -> str:
-    found = shape_differences(before, present)
-    return "; ".join(found) if found else f"it is now {present.create_sql}"
-
-
 def with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:
     """Return the DDL with the names that constraints have in the target, and without work on foreign keys that is done.
 
@@ -315,3 +319,82 @@ def guarded(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId
 
 def _guard_of(target: TableId) -> str:
     return "unshard_" + hashlib.sha256(str(target).encode()).hexdigest()[:32]
+
+
+class OnTarget:
+    """Reads and changes target tables on their server."""
+
+    def __init__(self, server: Server, meta_schema: str, time_zone: str = "+00:00", task: str = "") -> None:
+        """Keep the target; it converts times in `time_zone`, the task's. Only `execute` needs the task."""
+        self._server, self._time_zone = server, time_zone
+        self._place = meta_schema, task, NO_SOURCE
+        self._trials = DdlTrialTables(server, meta_schema)
+        self._features: frozenset[str] | None = None
+
+    def present(self, target: TableId) -> TableSchema | None:
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            return read_schemas(connection, [target]).get(target)
+
+    @contextlib.contextmanager
+    def at_rest(self, target: TableId) -> Iterator[TableSchema]:
+        """Return the structure after the DDL of another session has ended; none begins inside the block."""
+        with contextlib.closing(connect(self._server, "target")) as connection, target_guard(connection, target):
+            yield read_schema(connection, target)
+
+    def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
+        """Return the structure after a shard's own statement; None if the target rejects it.
+
+        `in_steps`: also if the target takes it only one change after another.
+        """
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            text = with_own_names(connection, entry.target, entry.routed, entry.statement.sql_mode)
+        statement = replace(entry.statement, text=text)
+        try:
+            tried = self._trials.tried(before, statement, entry.target, entry.target)
+        except EffectRefused:
+            return None
+        is_usable = not entry.replacement and (in_steps or not tried.is_split)
+        return tried.after if is_usable else None
+
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema | None:
+        """Return the structure after a statement; None if the target takes it only in steps; raises EffectRefused."""
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            text = with_own_names(connection, target, text)
+        tried = self._trials.tried(before, _own_statement(text), target, target)
+        return None if tried.is_split else tried.after
+
+    def lacks(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return those of these features that the server leaves out (core.join.tables.FEATURES)."""
+        if self._features is None:
+            self._features = features(self._trials.with_features().create_sql)
+        return asked - self._features
+
+    def execute(
+        self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
+    ) -> bool:
+        """Execute a statement unless the target has it; return False if its change is not open any more."""
+        connection = connect(self._server, "target", database=target.schema)
+        with contextlib.closing(connection), target_guard(connection, target):
+            if not is_open():
+                return False
+            found = read_schema(connection, target)
+            if statement.is_after(found):
+                self._record(target)
+                return True
+            if not statement.is_before(found):
+                raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
+            text = with_own_names(connection, target, statement.text)
+            run = _own_statement(text, self._time_zone if IN_TASK_ZONE in text else "+00:00")
+            if entry is not None:
+                run = replace(entry.statement, text=with_present_keys(connection, target, entry))
+            run_statement(connection, target, run)
+            self._record(target)
+        return True
+
+    def _record(self, target: TableId) -> None:
+        record_ddl(self._server, Pair(*self._place, target))
+
+
+def _own_statement(text: str, time_zone: str = "+00:00") -> Statement:
+    """Return a statement of unshard: in a strict mode, so that it changes no value without an error."""
+    return Statement(text, "", STRICT, "utf8mb4", 0, time_zone)

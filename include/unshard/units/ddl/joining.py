@@ -1,7 +1,7 @@
 """Follow the join of the shards: the coordinator of `shard-mode: optimistic`. Runs in the driver.
 
-`follow` is level-triggered, as `units.ddl.coordinate` is: it reads the state, core.join.planning says what is due, and
-it does that, until nothing is due. Any process may call it at any time.
+`follow_each` is level-triggered, as `units.ddl.coordinate` is: it reads the state, core.join.planning says what is due,
+and it does that, until nothing is due. Any process may call it at any time.
 
 A change of the target is an intent with all its statements, the statements, and the completion, which resolves the DDLs
 of the shards. Before the intent every statement is tried on an empty table.
@@ -46,13 +46,7 @@ from unshard.core.join.difference import (
     target_of,
 )
 from unshard.core.join.group import Member, begin, intended, with_member
-from unshard.core.join.joined import (
-    Completion,
-    JoinedTarget,
-    JoinStatement,
-    OpenChange,
-    with_reloaded,
-)
+from unshard.core.join.joined import Completion, JoinedTarget, JoinStatement, OpenChange, with_reloaded
 from unshard.core.join.planning import (
     ColumnsOfShard,
     Following,
@@ -74,11 +68,11 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
-from unshard.errors.commands import ReloadError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.join import (
+from unshard.errors.locks import (
     JoinNotReached,
     JoinRefused,
+    ReloadError,
     ShardModeWaits,
     ShardsWithoutJoin,
     TargetColumnsGone,
@@ -87,7 +81,7 @@ from unshard.errors.join import (
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta, MetaReader
-    from unshard.units.ddl.jointarget import OnTarget
+    from unshard.units.ddl.execute import OnTarget
 
 log = logging.getLogger(__name__)
 
@@ -129,24 +123,14 @@ class JoinRules:
     """The task's: the target converts times in it."""
 
 
-def follow(meta: "Meta", executor: "OnTarget", rules: JoinRules = JoinRules()) -> bool:
-    """Do everything that is due for all targets; return whether anything changed.
-
-    The first error of a target is raised when the others are done.
-    """
-    return follow_each(meta, executor, rules).raised()
-
-
 @dataclass(frozen=True, slots=True)
 class Followed:
     """The result for all targets: an error of one does not stop the others."""
 
     moved: bool = False
-    """Whether anything changed."""
     errors: Mapping[TableId, UnshardError] = field(default_factory=dict)
 
     def raised(self) -> bool:
-        """Return whether anything changed; raises the first error."""
         for error in self.errors.values():
             raise error
         return self.moved
@@ -234,8 +218,6 @@ def leave(meta: "Meta") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Follower:
-    """Follows the shards of one target."""
-
     meta: "Meta"
     executor: "OnTarget"
     rules: JoinRules
@@ -297,6 +279,7 @@ class _Follower:
         if present is None:
             return None
         members = [member.structure for member in joined.group.members.values()]
+        structures = meta.structures.get({state.structure for state in shards if state.structure}).values()
         is_delayed = self.rules.contract_delay > 0 and meta.joins.idle_seconds(self.target) < self.rules.contract_delay
         return JoinScene(
             joined,
@@ -310,23 +293,18 @@ class _Follower:
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             meta.joins.refused(self.target),
             is_delayed,
-            self._lacks([*self._structures(shards), *members], present),
+            self._lacks([*structures, *members], present),
             self.rejected,
             self.rules.time_zone,
             (lambda entry: self.executor.own(entry, present, in_steps=True)) if self.rules.is_strict else None,
         )
 
-    def _structures(self, shards: Sequence[ShardState]) -> Iterable[TableSchema]:
-        return self.meta.structures.get({state.structure for state in shards if state.structure}).values()
-
     def _lacks(self, structures: Iterable[TableSchema], present: TableSchema) -> frozenset[str]:
-        """Return the features that shards have and that the target's server leaves out."""
         asked = frozenset[str]().union(*(features(each.create_sql) for each in structures))
         asked -= features(present.create_sql)
         return self.executor.lacks(asked) if asked else frozenset()
 
     def _uncommitted(self, joined: JoinedTarget) -> frozenset[Shard]:
-        """Return the shards whose creating windows are not committed yet."""
         new = {shard: each.location for shard, each in joined.accepted.items() if not each.seq and each.location}
         checkpoints = {source: self.meta.checkpoints.get(source) for source in {shard.source for shard in new}}
         reached = {source: checkpoint.location for source, checkpoint in checkpoints.items() if checkpoint is not None}
@@ -509,7 +487,6 @@ class _Follower:
         return alter_parts(self.target, steps, after.names) if steps else ()
 
     def _execute(self, change: OpenChange, own: QueueEntry | None) -> bool:
-        """Execute the statements; return False if another process has ended the change."""
         for number, statement in enumerate(change.statements):
             present = replace(change, done=number)
             try:

@@ -88,7 +88,6 @@ class OnlineDdl:
         self._routing, self._feeds, self._target_of = routing, feeds, routing.target_of
 
     def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> OnlineStep:
-        """Return the meaning of the statement; see the table above."""
         found = self._followed(statement, present, online_tables)
         return replace(
             found, apart=found.apart | {online_table.table for online_table in (*online_tables, *found.online_tables)}
@@ -180,7 +179,8 @@ class OnlineDdl:
                 continue
             schema = self._structure(ddl, statement, table, present)
             seen = BY_RULE if rules.are_own else ""
-            if GH_OST.search(statement.text) or _is_changelog(schema) or _has_changelog(online_tables, real, table):
+            is_changelog = schema is not None and schema.names == CHANGELOG
+            if GH_OST.search(statement.text) or is_changelog or _has_changelog(online_tables, real, table):
                 seen = BY_GH_OST
             if role is Role.TRASH and seen:
                 return OnlineTable(table, real, role, seen, statement.timestamp)
@@ -268,7 +268,9 @@ class OnlineDdl:
                 online_tables = _with(online_tables, replace(shadow, is_away=False))
                 consumed |= {online_table.table, new}
             elif self._target_of(new) is not None and new not in consumed:
-                happens.append(_unexplained(online_table, new, ddl))
+                why = NO_SHADOW if online_table.seen else NO_TOOL_SEEN
+                reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+                happens.append(Undecided(new, reason, ddl.text, ddl.text, is_new=True))
         for shadow in _moved_away(online_tables, moved, names):
             trash = self._trash(shadow.real, moved[shadow.real], statement)
             if trash:
@@ -314,16 +316,11 @@ def _remembering(online_table: OnlineTable, statement: Statement, structure: str
     return replace(online_table, statements=(*online_table.statements, statement), structure=structure)
 
 
-def _is_changelog(schema: TableSchema | None) -> bool:
-    return schema is not None and schema.names == CHANGELOG
-
-
 def _has_changelog(online_tables: OnlineTables, real: TableId, table: TableId) -> bool:
     return is_of_gh_ost(table) and any(g.real == real and g.seen == BY_GH_OST for g in online_tables)
 
 
 def _only_numbers(ddl: Ddl, statement: Statement) -> bool:
-    """Whether an ALTER TABLE only sets the next AUTO_INCREMENT value."""
     parts = parts_of(ddl, statement.sql_mode)
     return bool(parts) and all("rebase auto id" in part.event.names for part in parts)
 
@@ -346,9 +343,3 @@ def _moved_away(
     """Return the shadow tables whose shard is renamed while no table takes over the shard's name."""
     found = (shadow_of(online_tables, real) for real in moved if real not in names)
     return tuple(shadow for shadow in found if shadow and not shadow.is_away)
-
-
-def _unexplained(online_table: OnlineTable, new: TableId, ddl: Ddl) -> Undecided:
-    why = NO_SHADOW if online_table.seen else NO_TOOL_SEEN
-    reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-    return Undecided(new, reason, ddl.text, ddl.text, is_new=True)

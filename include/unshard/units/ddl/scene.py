@@ -61,14 +61,11 @@ class LockFacts:
     reason: str = ""
     """Why the effect of the DDL, or of one in conflict with it, is unknown."""
     outcome: Outcome | None = None
-    """How it was resolved."""
     verdict: OperatorDecision = OperatorDecision.NONE
     statements: tuple[str, ...] = ()
     """The statements that are executed in place of the DDL."""
     done: int = 0
-    """Number of statements that the target has executed."""
     exempted: tuple[Shard, ...] = ()
-    """Shards that a command has exempted."""
     differences: tuple[tuple[str, ...], ...] = ()
     """Differences between this DDL and that of each shard in conflict, in the same order."""
     filled: tuple[str, ...] = ()
@@ -84,7 +81,6 @@ class LockFacts:
 
     @property
     def is_open(self) -> bool:
-        """Whether the lock is not resolved."""
         return self.state is not LockState.RESOLVED
 
     @property
@@ -152,15 +148,12 @@ class Scene:
     """Targets in optimistic mode: units.ddl.joining opens their locks."""
     suspended: tuple[SuspendedTarget, ...] = ()
     schemas_of: Callable[[Iterable[str]], Mapping[str, TableSchema]] = lambda _: {}
-    """Returns the structures of digests."""
     structure_of: Callable[[DdlLock], str] = lambda _: ""
-    """Returns the structure of a lock's target."""
     error_of: Callable[[DdlLock], str | None] = lambda _: None
     """Returns the message of a joined target that rejects the DDL of a lock."""
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
-        """The shards by target."""
         return groups(self.shards)
 
     @cached_property
@@ -179,11 +172,9 @@ class Scene:
         return decide(self.members(lock.target), lock, self.pending_skips, self.absent)
 
     def facts(self, lock: DdlLock) -> LockFacts:
-        """Return a lock with the state of its shards."""
         return self._facts_as(LockFacts, lock, self.decide(lock))
 
     def view(self, lock: DdlLock) -> LockView:
-        """Return a lock as it is shown to operators."""
         decision = self.decide(lock)
         return self._facts_as(LockView, lock, decision, **_ways_of(self, lock, decision))
 
@@ -223,7 +214,7 @@ class Scene:
             held_rows=sum(file.rows for file in held),
             held_bytes=sum(file.bytes for file in held),
             error=lock.error or self.error_of(lock),
-            reason=_reason(heads, decision),
+            reason=next(filter(None, (heads[shard].reason for shard in (*decision.ready, *decision.conflicts))), ""),
             outcome=lock.outcome,
             verdict=lock.verdict,
             statements=lock.replacement,
@@ -276,10 +267,6 @@ def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[s
         return {}
     barred = (Way.NOTHING, f"rows of {new.shard} would have no place in {lock.target}")
     return {"ways": (Way.PLACED,), "barred": (barred,), "extension": statements}
-
-
-def _reason(heads: Mapping[Shard, QueueEntry], decision: LockDecision) -> str:
-    return next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), "")
 
 
 def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -> tuple[str, ...]:

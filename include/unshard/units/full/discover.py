@@ -34,7 +34,6 @@ class FoundShards:
     """The tables of one source: shards, and problems of their routes."""
 
     targets: Mapping[TableId, TableId]
-    """Target of every shard."""
     engines: Mapping[TableId, str]
     problems: tuple[UnshardError, ...]
     """One error per table that the routes do not send to exactly one target."""
@@ -43,7 +42,6 @@ class FoundShards:
     idle: Mapping[str, bool]
     """Routes and list entries, and whether each matches none of these tables."""
     sequences: tuple[TableId, ...] = ()
-    """Sequences that would be shards if they were tables."""
     online_tables: OnlineTables = ()
     """Tables of online-DDL tools; they are not shards."""
     doubtful: tuple[tuple[TableId, TableId], ...] = ()
@@ -85,7 +83,6 @@ def _online_tables(
     shards: Collection[TableId],
     recorded: Container[TableId],
 ) -> tuple[OnlineTables, list[tuple[TableId, TableId]]]:
-    """Return the tables of tools, and the tables that are shadow tables only by name."""
     rules = instance.online
     if rules is None:
         looks = ((table, DEFAULT_RULES.shadow.real(table, shards)) for table in tables)

@@ -30,10 +30,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from unshard.adapters import mysql, structures, upstream
-from unshard.adapters.meta.activeworkers import dump_of
+from unshard.adapters.meta.taskrecords import dump_of
 from unshard.adapters.spark import map_items
 from unshard.adapters.target.fencesteps import bounds_of
 from unshard.config import Consistency, OnDuplicate
+from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.chunks import Key, finds_alike, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.full.progress import weights
@@ -72,15 +73,11 @@ def dump(work: Work, source: str) -> DumpReport:
         raise NoSnapshot(source)
     if state.phase.order < Phase.DUMPED.order:
         with work.meta.active_workers.at(dump_of(source)):
-            _note_condition(work, source)
+            # The condition of the task file is that of the dump as long as no row is read.
+            if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
+                work.meta.conditions.put(source, work.task.instance(source).dump.where)
             _dump_steadily(work, source)
     return _report(work, source)
-
-
-def _note_condition(work: Work, source: str) -> None:
-    """Record the condition of the task file as the dump's condition, as long as no row is read."""
-    if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
-        work.meta.conditions.put(source, work.task.instance(source).dump.where)
 
 
 def dump_folder(source: str) -> str:
@@ -127,7 +124,7 @@ def _dump_once(work: Work, source: str) -> None:
     pieces = [*_pieces(work, source, planned, shards, schemas)]
     threads = work.task.instance(source).dump.threads
     if pieces:
-        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [p.to_json() for p in pieces], threads):
+        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [*map(codec.dumps, pieces)], threads):
             pass
     end = _end(work, source, shards, schemas)
     _set_starts(work, source)
@@ -140,7 +137,7 @@ def dump_again(work: Work, state: ShardState) -> None:
     planned = [c for c in work.meta.chunks.of(source) if c.shard == state.shard and c.state is ChunkState.PLANNED]
     pieces = [DumpPiece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
     for _ in map_items(
-        work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [piece.to_json() for piece in pieces], 1
+        work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [*map(codec.dumps, pieces)], 1
     ):
         pass
     _end(work, source, [state], schemas)
@@ -179,7 +176,6 @@ def _most(work: Work) -> tuple[int, int]:
 
 
 def _chunk_rows(work: Work, wanted: int) -> int:
-    """Return how many rows a chunk has, at most those of one file."""
     most, _ = _most(work)
     return min(wanted, most) if most else wanted
 
@@ -189,13 +185,13 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
     new = [state for state in shards if state.shard not in have]
     walked = _walked(work, job, new)
     bounds = dict(_walk(work, job, walked))
-    sizes = _sizes(work, job.source, new)
+    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+        sizes = structures.table_sizes(connection, [state.shard.table for state in new])
     chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
     return work.meta.chunks.plan(job.source, chunks)
 
 
 def _walked(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> list[ShardState]:
-    """Return the shards that are cut into chunks."""
     if job.chunk_rows <= 0 or not _is_repaired(work, job.source):
         return []
     keyed = [state for state in shards if walked_columns(job.schemas[state.structure])]
@@ -253,13 +249,6 @@ def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tu
     with ThreadPoolExecutor(work.task.instance(job.source).dump.threads, thread_name_prefix="walk") as pool:
         tables = pool.map(lambda state: plan_bounds(job, state.shard.table, state.structure), shards)
         yield from zip((state.shard for state in shards), tables, strict=True)
-
-
-def _sizes(work: Work, source: str, shards: Sequence[ShardState]) -> dict[TableId, int]:
-    """Return the approximate bytes of each table, for the weights of its chunks."""
-    tables = [state.shard.table for state in shards]
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        return structures.table_sizes(connection, tables)
 
 
 def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chunk]:

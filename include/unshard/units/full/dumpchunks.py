@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pymysql.connections import Connection
@@ -20,6 +20,7 @@ from unshard.adapters.tablerows import rows_statement
 from unshard.adapters.target.rendering import content_of
 from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.adapters.upstream import begin_snapshot, lock_table
+from unshard.core import codec
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange
@@ -72,16 +73,6 @@ class DumpPiece:
     upper: Any
     whole: bool
 
-    def to_json(self) -> str:
-        return json.dumps(
-            [self.chunk, self.table.schema, self.table.name, self.structure, self.lower, self.upper, self.whole]
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        chunk, schema, name, structure, lower, upper, whole = json.loads(text)
-        return cls(chunk, TableId(schema, name), structure, lower, upper, whole)
-
 
 def plan_bounds(job: DumpJob, table: TableId, structure: str) -> tuple[Key, ...]:
     """Walk the key of a table; return the bounds between its chunks."""
@@ -100,12 +91,14 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
 
     Only a chunk that is too large for one transaction of the target has several files. Each of them becomes a chunk.
     """
-    piece = DumpPiece.from_json(item)
+    piece = codec.loads(DumpPiece, item)
     meta, began = meta_of(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None
         schema = job.schemas[piece.structure]
-        arrow = schema_of(schema.written).with_metadata(_metadata(start, job.where))
+        moment = {START: json.dumps([start.file, start.position]).encode()} if start else {}
+        condition = {WHERE: job.where.encode()} if job.where else {}
+        arrow = schema_of(schema.written).with_metadata(moment | condition)
         batches = _within_rate(job, meta, _rows(connection, piece, schema, job.where))
         files = [_write(job, piece, arrow, some) for some in files_of(batches, job.most_rows, job.most_bytes)]
     millis = int(1000 * (time.monotonic() - began))
@@ -196,11 +189,6 @@ def origin_of(storage: Storage, path: str) -> tuple[Location | None, str]:
     found = storage.schema(path).metadata or {}
     packed = found.get(START)
     return Location(*json.loads(packed)) if packed else None, found.get(WHERE, b"").decode()
-
-
-def _metadata(start: Location | None, where: str) -> dict[bytes, bytes]:
-    moment = {START: json.dumps([start.file, start.position]).encode()} if start else {}
-    return {**moment, **({WHERE: where.encode()} if where else {})}
 
 
 def _rows(connection: Connection, piece: DumpPiece, schema: TableSchema, where: str) -> Iterator[pa.RecordBatch]:

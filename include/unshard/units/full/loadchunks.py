@@ -19,7 +19,6 @@ its own.
 """
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -90,7 +89,6 @@ class OtherChunks:
 
     @property
     def key(self) -> tuple[Column, ...]:
-        """The key of the target."""
         return tuple(self.plan.fields[number].column for number in self.plan.key)
 
     def among(self, wanted: Collection[Key]) -> set[Key]:
@@ -163,7 +161,6 @@ class LoadJob:
     filters: bool = False
     """Whether expression filters for inserts exclude rows of the load."""
     time_zone: str = "+00:00"
-    """Time zone in which the expressions are evaluated."""
     diverts: bool = False
     """Whether rows that a target cannot take are diverted."""
     progress_seconds: float = 1.0
@@ -197,30 +194,7 @@ class LoadBatch:
 
     @staticmethod
     def of(chunk: Chunk, structure: str) -> "LoadBatch":
-        """Return the batch of a dumped chunk whose rows have that structure."""
         return LoadBatch(chunk.id, chunk.number, chunk.shard, chunk.target, structure, chunk.path)
-
-    def to_json(self) -> str:
-        shard, target = self.shard, self.target
-        return json.dumps(
-            [
-                self.chunk,
-                self.number,
-                shard.source,
-                shard.table.schema,
-                shard.table.name,
-                target.schema,
-                target.name,
-                self.structure,
-                self.path,
-            ]
-        )
-
-    @staticmethod
-    def from_json(text: str) -> "LoadBatch":
-        chunk, number, source, schema, name, target_schema, target_name, structure, path = json.loads(text)
-        shard, target = Shard(source, TableId(schema, name)), TableId(target_schema, target_name)
-        return LoadBatch(chunk, number, shard, target, structure, path)
 
 
 def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
@@ -228,7 +202,7 @@ def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
 
     Other chunks continue. A collision is raised: the shards must be asked which one has the row.
     """
-    load_batch = LoadBatch.from_json(item)
+    load_batch = codec.loads(LoadBatch, item)
     try:
         _repeated(job, load_batch, _load_once)
     except Collision:
@@ -240,7 +214,7 @@ def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
 
 def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
     """Remove the rows of a loaded chunk from the target, exactly once; yields nothing."""
-    _repeated(job, LoadBatch.from_json(item), _unload_once)
+    _repeated(job, codec.loads(LoadBatch, item), _unload_once)
     return ()
 
 
@@ -264,14 +238,7 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
         return
     loaded, plan = Loaded(), _conversion(job, load_batch)
     meta = meta_of(job.writer.server, job.meta_schema, job.task)
-    own = OtherChunks(
-        meta,
-        job.storage,
-        load_batch.shard,
-        load_batch.chunk,
-        job.schemas[load_batch.structure],
-        plan,
-    )
+    own = OtherChunks(meta, job.storage, load_batch.shard, load_batch.chunk, job.schemas[load_batch.structure], plan)
     told = began
     for batch in _batches(job, load_batch):
         loaded += _write(connection, job, load_batch, own, batch)
@@ -374,8 +341,3 @@ def _write(
     note(connection, job.row_error_table, job.task, own.key, diverted)
     record(connection, job.deferred_table, job.task, load_batch.target, own.key, left)
     return loaded
-
-
-def in_order(batches: Iterable[LoadBatch]) -> Iterator[LoadBatch]:
-    """Order chunks by number, then shard: then neighbours go to different tables if there are several."""
-    yield from sorted(batches, key=lambda load_batch: (load_batch.number, load_batch.shard))

@@ -48,7 +48,7 @@ from unshard.core.window.rulechanges import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer, TargetTableUnfit
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import StartNotNew, StartTimeAhead, StartTimePurged
 from unshard.errors.relay import UnsupportedEvent
 from unshard.units.ddl.createtrial import TrialTables
@@ -395,7 +395,9 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
             _check_fit(instance, Shard(instance.source.id, table), schema, (target, present[target]), behind)
         if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:
             for target in models:
-                _refuse_rows(work, connection, target)
+                # The rows are read first, because the task's rows arrive at any time.
+                if structures.has_rows(connection, target) and not _is_ours(work, target):
+                    raise TargetNotEmpty(str(target))
 
 
 def _check_fit(
@@ -412,14 +414,6 @@ def _check_fit(
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
     refuse_types(shard, schema, (target, present), reshaping, behind)
-
-
-def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:
-    """Refuse a target with rows that are not the task's; read the rows first, because the task's rows arrive at any
-    time.
-    """
-    if structures.has_rows(connection, target) and not _is_ours(work, target):
-        raise TargetNotEmpty(str(target))
 
 
 def _is_ours(work: Work, target: TableId) -> bool:

@@ -9,7 +9,7 @@ operator.
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -25,7 +25,7 @@ from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.join.places import JoinedRows
-from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
@@ -35,15 +35,13 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.checks import TargetNamesAlike
 from unshard.errors.ddl import TargetLacksColumns
-from unshard.errors.join import ShardModeWaits
-from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional
-from unshard.errors.rules import ExtractionNeedsTable
+from unshard.errors.locks import ShardModeWaits
+from unshard.errors.rows import ColumnTypesDiffer, EngineNotTransactional, ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
 from unshard.units.ddl import joining
 from unshard.units.ddl.createtrial import Refused, TrialTables
-from unshard.units.ddl.execute import create_target
-from unshard.units.ddl.joining import JoinRules
-from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.ddl.execute import OnTarget, create_target
+from unshard.units.ddl.joining import JoinRules, ReloadOutcome, no_reload
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work
@@ -233,7 +231,7 @@ def join_targets(work: Work) -> bool:
 
     Columns that must be read again wait for the coordinator.
     """
-    return joining.follow(work.meta, *_parts(work))
+    return joining.follow_each(work.meta, *_parts(work)).raised()
 
 
 def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool) -> None:
@@ -255,11 +253,18 @@ def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool
 
 
 def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
-    """Return what executes statements on targets, and the rules of the task."""
-    delay = work.task.options.contract_delay.total_seconds()
-    mapped = partial(mapped_columns, work.task)
-    rules = JoinRules(mapped, delay, work.task.options.is_strict, time_zone=work.task.timezone)
-    return OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules
+    return on_target(work.task, work.target), join_rules(work.task)
+
+
+def on_target(task: Task, target: Server) -> OnTarget:
+    """Return what executes statements on the targets of a task."""
+    return OnTarget(target, task.meta_schema, task.timezone, task.name)
+
+
+def join_rules(task: Task, reload: Callable[[Shard, Sequence[str]], ReloadOutcome] = no_reload) -> JoinRules:
+    """Return the parts of a task that decide about its joined targets."""
+    delay = task.options.contract_delay.total_seconds()
+    return JoinRules(partial(mapped_columns, task), delay, task.options.is_strict, reload, task.timezone)
 
 
 def follow_mode(work: Work, has_joined: bool) -> None:

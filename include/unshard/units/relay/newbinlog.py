@@ -10,7 +10,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, upstream
-from unshard.adapters.meta.activeworkers import live_run_of
+from unshard.adapters.meta.taskrecords import live_run_of
 from unshard.core.model import Location
 from unshard.errors import UnshardError
 from unshard.units.work import Work
@@ -35,7 +35,6 @@ class BinlogWatch:
     _commands: Sequence[object] | None = None
 
     def close(self) -> None:
-        """Close all connections."""
         for source in [*self._connections]:
             self._disconnect(source)
 

@@ -53,7 +53,6 @@ class LiveSource:
             raise
 
     def has_reached(self, goal: Location) -> bool:
-        """Whether the stored binlog ends at the location or after it."""
         return self._live is not None and self._live.location >= goal
 
     def _opened(self) -> LivePull:
@@ -77,11 +76,7 @@ def _running(work: Work, source: str) -> SyncState:
 
 
 def _known(sync_state: SyncState) -> PullOptions:
-    return PullOptions(
-        identity=sync_state.identity,
-        gtid=sync_state.gtid,
-        dump_end=sync_state.dump_end,
-    )
+    return PullOptions(identity=sync_state.identity, gtid=sync_state.gtid, dump_end=sync_state.dump_end)
 
 
 def _follow(work: Work, sync_state: SyncState, identity: str) -> None:

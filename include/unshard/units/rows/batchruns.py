@@ -25,8 +25,7 @@ from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.compaction import Op
 from unshard.core.rules.filters import Action, RowFilter
 from unshard.core.rules.reshaping import Reshaping
-from unshard.errors.rows import ColumnLeftOut
-from unshard.errors.rules import RowsFiltered
+from unshard.errors.rows import ColumnLeftOut, RowsFiltered
 from unshard.units.rows import shuffle
 from unshard.units.rows.conversion import Conversion, convert
 from unshard.units.rows.origins import bases_of, origins
@@ -63,7 +62,6 @@ class BatchOrigin:
     seq: int
     safe: bool
     name: str = ""
-    """The shard, for messages."""
     unsure: bool = False
     """The dump may have read the row after this change, or may not have read it."""
     tracked: bool = False
@@ -257,8 +255,6 @@ def _batch(
 
 
 OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}
-FIRST_COLUMN = 2
-"""A batch begins with `_op` and `_seq`."""
 
 
 def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -280,7 +276,6 @@ class Filtering:
         self._halves: dict[tuple[Shard, str], pa.RecordBatch] = {}
 
     def close(self) -> None:
-        """Close what the evaluation of expressions has opened."""
         self._evaluator.close()
 
     def passing(

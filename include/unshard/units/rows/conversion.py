@@ -138,7 +138,6 @@ class TargetField:
     """The origin of a column of the target."""
 
     column: Column
-    """The target's column."""
     place: int
     """Number of the shard's column among the columns of its rows."""
     charset: str | None = None
@@ -148,13 +147,11 @@ class TargetField:
     constant: bytes | None = None
     """The value of every row, if the column has no place; None is NULL."""
     mapped: Mapped | None = None
-    """The column mapping of the values."""
     shard_column: Column | None = None
     """The shard's column; None if DDL that the target already has changes the values."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value does not come from the row."""
         return self.place == NO_PLACE
 
 
@@ -320,7 +317,6 @@ def _mapped(
     target_names: Mapping[str, str],
     reshaping: Reshaping,
 ) -> dict[str, Mapped]:
-    """Return the mappings by the name of the shard's column that they change."""
     if not reshaping.mapped:
         return {}
     target_columns = {column.name.lower(): column for column in schema.columns}
@@ -345,7 +341,10 @@ def _field(
     if shard_column.is_generated or not _mixes(shard_column, target_column):
         raise _differs(shard, shard_column, target, target_column)
     place = places[shard_column.name.lower()]
-    charset = None if _same_bytes(shard_column.charset, target_column.encoding) else shard_column.charset
+    charset, encoding = shard_column.charset, target_column.encoding
+    if encoding is None or (charset is not None and is_stored_alike(charset, encoding)):
+        charset = None
+
     return TargetField(
         target_column,
         place,
@@ -365,10 +364,6 @@ def _mixes(shard_column: Column, target_column: Column) -> bool:
     if target_column.data_type in EXACT:
         return shard_column.data_type in EXACT[target_column.data_type]
     return FAMILIES.get(shard_column.data_type) == FAMILIES.get(target_column.data_type)
-
-
-def _same_bytes(from_charset: str | None, to_charset: str | None) -> bool:
-    return from_charset is None or to_charset is None or is_stored_alike(from_charset, to_charset)
 
 
 def _fraction(column: Column) -> int:
@@ -407,7 +402,6 @@ def _changed(plan: Conversion, number: int, arrays: Sequence[pa.Array], array: p
 
 
 def _without_padding(array: pa.Array) -> pa.Array:
-    """Remove the zeros that ZEROFILL prints."""
     return pc.replace_substring_regex(array.cast(pa.string()), r"\A0+(\d)", r"\1")
 
 

@@ -20,7 +20,7 @@ from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.join.planning import entries_between
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan
-from unshard.errors.join import JoinChanging
+from unshard.errors.locks import JoinChanging
 from unshard.units.work import Work
 
 

@@ -221,7 +221,6 @@ class _Fold:
         return involved
 
     def _after(self, row: int) -> State | None:
-        """Return the row after a run."""
         come, layout = int(self._come[row]), int(self._layouts[row])
         if not come:
             return None
@@ -242,7 +241,6 @@ class _Fold:
         return found
 
     def _onto(self, shard: int, before: State, layout: int, fields: list[bytes], come: int) -> State:
-        """Return the known row with the values of a run."""
         known_layout, known, base, known_come = before
         if known_layout != layout:
             layout, known, fields = self._one_layout(shard, known_layout, known, layout, fields)

@@ -52,7 +52,6 @@ class BinlogPart:
     committed: bool = False
     """As in Read."""
     section: int = 0
-    """Number of the section of the window, from 0."""
     first_time: int = 0
     """As in Read."""
 
@@ -86,7 +85,6 @@ class WindowJob:
     targets: tuple[TableId, ...]
     """The tables to write; executors use their numbers."""
     schemas: tuple[TableSchema, ...]
-    """Their present structures."""
     shards: tuple[Shard, ...]
     structures: Mapping[str, TableSchema]
     behind: Behind
@@ -99,11 +97,9 @@ class WindowJob:
     partial: frozenset[TableId] = frozenset()
     """Targets that were suspended after they had got some of the window's rows: held rows may be applied again."""
     deferred: frozenset[TableId] = frozenset()
-    """Targets that wait for deferred rows of this source."""
     diverts: bool = False
     """Whether rows that a target cannot take are diverted instead of suspending it."""
     time_zone: str = "+00:00"
-    """Time zone in which filter expressions are evaluated."""
     foreign_keys: tuple[ForeignKey, ...] = ()
     """The foreign keys of the target tables, if the task's session checks them."""
     together: tuple[tuple[TableId, ...], ...] = ()
@@ -135,7 +131,6 @@ class WindowJob:
 
     @cached_property
     def ranks(self) -> Mapping[int, int]:
-        """The order of the parts by the moments of their rows; held files of one part of a window have one rank."""
         held = [part for part in self.parts if isinstance(part, HeldPart)]
         moments = sorted({(part.file.window, part.file.part) for part in held})
         ranks = {part.ordinal: moments.index((part.file.window, part.file.part)) for part in held}
@@ -163,7 +158,6 @@ class WindowJob:
         return replace(self, schemas=tuple(as_filled(s, filled[t]) if t in filled else s for t, s in pairs))
 
     def conversion(self, rows: Rows) -> tuple[Conversion, int]:
-        """Return the conversion of these rows, and the number of their layout."""
         found = self._conversions[rows]
         target = rows.target
         return found, self._layout_numbers[target, _names(found)]
@@ -281,15 +275,7 @@ def parts_of(
     ]
     read = [
         BinlogPart(
-            number,
-            read.segment,
-            read.file,
-            start,
-            end,
-            read.dispositions,
-            read.committed,
-            section,
-            read.first_time,
+            number, read.segment, read.file, start, end, read.dispositions, read.committed, section, read.first_time
         )
         for number, (read, section, (start, end)) in enumerate(ranges, len(held))
     ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
-from unshard.adapters.meta.activeworkers import dump_of, load_of, window_of
+from unshard.adapters.meta.taskrecords import dump_of, load_of, window_of
 from unshard.adapters.target import fence
 from unshard.config import Task
 from unshard.core.ddl.issuedcommands import IssuedCommand
@@ -25,7 +25,6 @@ from unshard.core.task.state import PauseKind, PauseState
 from unshard.errors.meta import TaskAtWork
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import guarded
-from unshard.units.full.makeindexes import MAKING_SECONDS, make_all
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -41,9 +40,7 @@ class Changed:
     """The result of a command about the whole task."""
 
     pause: PauseState | None
-    """The pause state after the command."""
     is_new: bool
-    """Whether this command has changed it."""
 
 
 def pause(work: Work, by: str, via: str, reason: str, kind: PauseKind = PauseKind.PAUSED) -> Changed:
@@ -110,6 +107,8 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
 
     Raises TaskAtWork while work of the task is running; the task is stopped then, and the command can be repeated.
     """
+    from unshard.units.full.load import MAKING_SECONDS, make_all  # with it all of dump and load
+
     pause(work, by, via, reason, PauseKind.STOPPED)
     if busy := at_work(work.task, work.meta, work.target):
         raise TaskAtWork(work.task.name, _listed(busy))

@@ -29,7 +29,7 @@ from enum import StrEnum
 from math import inf
 
 from unshard.adapters import tracebacks
-from unshard.adapters.meta.activeworkers import live_run_of
+from unshard.adapters.meta.taskrecords import live_run_of
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
@@ -107,7 +107,6 @@ class Ends:
     goals: Mapping[str, Location] | None = None
     """It ends when each source has passed its goal and nothing moves; later binlog is left to the next run."""
     deadline: float = inf
-    """By time.monotonic()."""
     idle_seconds: float = inf
     is_asked: Callable[[Locks], bool] = nobody_asks
     """Called at each look, with the open locks."""
@@ -164,13 +163,11 @@ class Tally:
             part.clear()
 
     def recovered(self, place: str) -> None:
-        """Forget the error of a place that works again."""
         self.errors.pop(place, None)
         self.tries.pop(place, None)
         self.worked.add(place)
 
     def count(self, report: WindowReport) -> None:
-        """Add a window."""
         counts = self.counts.setdefault(report.source, Counter())
         counts["windows"] += 1
         counts.update({name: getattr(report, name) for name in COUNTED})
@@ -380,7 +377,9 @@ class _LiveRun:
                 self._tally.recovered(source)
                 has_more = report is not None and report.more
                 if report is not None and report.moved:
-                    self._note(source, report)
+                    self._tally.count(report)
+                    self._watch(WindowDone(source, report))
+                    self._advance(bool(report.ddls))
                     if not has_more:
                         self._pause(self._ends.rest_seconds)
                 elif goal is not None and not arrived and live.has_reached(goal):
@@ -396,13 +395,7 @@ class _LiveRun:
                 raise
             raise FinishedElsewhere(error.source, f"window {error.window}", error.message) from error
 
-    def _note(self, source: str, report: WindowReport) -> None:
-        self._tally.count(report)
-        self._watch(WindowDone(source, report))
-        self._advance(bool(report.ddls))
-
     def _advance(self, has_ddl: bool = False, has_moved: bool = True) -> None:
-        """Wake the sources that wait."""
         with self._changed:
             self._version += 1
             self._has_ddl |= has_ddl

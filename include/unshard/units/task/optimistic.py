@@ -1,36 +1,23 @@
-"""Open differences between shards. Importing this module is cheap: only a task in optimistic mode needs the rest."""
+"""Targets in optimistic mode: what is due for them, and the values that an operator accepts."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from unshard.config import ShardMode
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
-from unshard.errors.commands import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
+from unshard.errors.locks import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
 from unshard.errors.meta import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome
-from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.full.targets import follow_mode, mapped_columns
+from unshard.units.full.targets import follow_mode, join_rules, on_target
 from unshard.units.window.reloading import reload_columns
 from unshard.units.work import Work
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger(__name__)
-
-
-def follow_joins(work: Work) -> bool:
-    """Do everything that is due for the targets of a task in optimistic mode; return whether anything changed.
-
-    The first error of a target is raised when the others are done.
-    """
-    return follow_each(work).raised()
 
 
 def follow_each(work: Work) -> Followed:
@@ -40,16 +27,14 @@ def follow_each(work: Work) -> Followed:
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         follow_mode(work, bool(work.meta.joins.targets()))
         return Followed()
-    return joining.follow_each(
-        work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules_of(work)
-    )
+    return joining.follow_each(work.meta, on_target(work.task, work.target), rules_of(work))
 
 
 def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
     """Return what is due for the targets of a task in optimistic mode; changes nothing."""
     if work.task.shard_mode is not ShardMode.OPTIMISTIC or not work.task.task_mode.syncs:
         return {}
-    return joining.planned(work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules_of(work))
+    return joining.planned(work.meta, on_target(work.task, work.target), rules_of(work))
 
 
 def is_due(work: Work) -> bool:
@@ -58,10 +43,8 @@ def is_due(work: Work) -> bool:
 
 
 def rules_of(work: Work) -> JoinRules:
-    """Return the parts of a task that decide about its joined targets."""
-    delay = work.task.options.contract_delay.total_seconds()
-    strict = work.task.options.is_strict
-    return JoinRules(partial(mapped_columns, work.task), delay, strict, partial(_reload, work), work.task.timezone)
+    """Return the parts of a task that decide about its joined targets, with the reload of columns."""
+    return join_rules(work.task, partial(_reload, work))
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:

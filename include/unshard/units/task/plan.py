@@ -1,6 +1,6 @@
 """Plans without doing: the stages left of the full load, of the next window of each source, and of DDL locks (driver).
 
-Nothing is done and no row of the meta schema changes (adapters.meta.preview): no epoch is raised and no binlog is
+Nothing is done and no row of the meta schema changes (adapters.meta): no epoch is raised and no binlog is
 pulled. A DDL whose effect is not known yet is tried on empty trial tables of the target, which are dropped again. It
 needs no Spark, and works beside a process that runs the task, and while the task is paused.
 
@@ -17,13 +17,12 @@ needs no Spark, and works beside a process that runs the task, and while the tas
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from unshard.adapters.meta.preview import PreviewMeta
+from unshard.adapters.meta import PreviewMeta
 from unshard.config import Connections, Task, environment_connections
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail
 from unshard.core.task.state import FullStage, PauseState, Phase, SyncState, last_stage, source_stages
-from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.core.window.windowstages import Attempt, LockHold, Surroundings, WindowStage, explain, following, kept
 from unshard.errors import UnshardError
@@ -56,7 +55,6 @@ class WindowPlan:
     begins: Location
     ends: Location
     is_begun: bool
-    """It was begun and not committed."""
     is_safe: bool
     has_more: bool
     """The relay has binlog for another window."""
@@ -69,7 +67,6 @@ class SourcePlan:
     source: str
     phase: Phase = Phase.NEW
     position: Location | None = None
-    """The checkpoint."""
     stages: tuple[PlannedStage, ...] = ()
     window: WindowPlan | None = None
     """None: there is no window to run."""
@@ -94,7 +91,6 @@ class TaskPlan:
     joins: Mapping[TableId, JoinPlan] = field(default_factory=dict)
     """What is due for targets in optimistic mode."""
     differences: tuple[DifferenceView, ...] = ()
-    """Open differences between shards, in optimistic mode."""
     asked_target: bool = False
     """Trial tables were used to find the effect of a DDL."""
 
@@ -151,21 +147,18 @@ def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -
     )
     stages = following(made, Attempt(is_again=sync_state.open is not None))
     planned = tuple(PlannedStage(stage, explain(stage, made, around)) for stage in stages)
+    is_begun, has_more = sync_state.open is not None, work.store.links(source).has_more(made.ends)
+    window = WindowPlan(made.number, made.begins, made.ends, is_begun, made.safe, has_more)
     return SourcePlan(
         source,
         sync_state.phase,
         sync_state.checkpoint,
         planned,
-        None if made.is_empty else _window(work, made, sync_state.open is not None),
+        None if made.is_empty else window,
         tuple(kept(made, around)) if made.is_empty else (),
         stops,
         rules,
     )
-
-
-def _window(work: Work, made: Plan, is_begun: bool) -> WindowPlan:
-    has_more = work.store.links(made.source).has_more(made.ends)
-    return WindowPlan(made.number, made.begins, made.ends, is_begun, made.safe, has_more)
 
 
 def _holds(locks: tuple[LockPlan, ...]) -> dict[TableId, LockHold]:

@@ -39,7 +39,7 @@ from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.window.adoptedrules import refusal_of
-from unshard.units.window.suspending import error_of, retry
+from unshard.units.window.suspending import retry
 from unshard.units.work import Work, begin
 
 T = TypeVar("T")
@@ -122,20 +122,17 @@ class Outcome:
 
     sources: tuple[SourceOutcome, ...]
     locks: tuple[LockView, ...]
-    """Locks that are open."""
     failures: tuple[Trouble, ...]
     """Errors that stopped a source, or something that concerns all sources."""
     suspended: tuple[Trouble, ...]
     """Errors that suspended one target for one source; everything else went on."""
     seconds: float
     differences: tuple[DifferenceView, ...] = ()
-    """Open differences between shards, in optimistic mode."""
     end: End | None = None
     """Why the windows have ended; None if there was none."""
 
     @property
     def errors(self) -> tuple[Trouble, ...]:
-        """All errors."""
         return (*self.failures, *self.suspended)
 
     @property
@@ -345,7 +342,8 @@ def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float,
     sources = tuple(_source_outcome(work, source, tally.counts.get(source, Counter())) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
-        Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
+        Trouble(f"{stop.source}, {stop.target}", stop.refusal.error, False)
+        for stop in work.meta.suspended_targets.all()
     )
     differences = open_differences(work.task, work.meta, connections)
     return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)

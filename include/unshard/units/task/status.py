@@ -43,11 +43,9 @@ class SourceStatus:
     lag_seconds: int | None = None
     """Age of the oldest change that its targets do not have."""
     lag_bytes: int | None = None
-    """Size of the binlog after the checkpoint."""
     windows: int = 0
     rows_applied: int = 0
     rows_held: int = 0
-    """Rows that are held now."""
     shards: int = 0
     shards_held: int = 0
     dump: Progress = NOTHING_YET
@@ -67,7 +65,6 @@ class SourceStatus:
 
     @property
     def lag(self) -> Lag:
-        """The lag with its form for people."""
         return Lag(self.lag_seconds, self.lag_is_least)
 
 
@@ -82,13 +79,11 @@ class Remarks:
     pause: PauseState | None = None
     """The pause state; None if the task is not paused."""
     stops: tuple[SuspendedTarget, ...] = ()
-    """Suspended targets."""
     online: tuple[tuple[str, OnlineTable], ...] = ()
     """Online-DDL shadow tables of tools at work, with their sources."""
     diverted: Mapping[str, int] = field(default_factory=dict)
     """Number of quarantined rows of each target that lacks them."""
     deferred: Mapping[str, int] = field(default_factory=dict)
-    """Number of deferred rows of each target."""
     writing: Writing | None = None
     """The result of the last trial on the target; None: no process has written rows yet."""
     deleted: tuple[DeletedShard, ...] = ()
@@ -193,7 +188,6 @@ def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int
 
 
 def _known(meta: MetaReader | None, source: str) -> "_Known":
-    """Return the status of a source from the meta tables, without asking the source."""
     state = meta.sources.get(source) if meta else None
     if meta is None or state is None:
         return _Known(SourceStatus(source))
@@ -217,13 +211,12 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
         last_event=datetime.fromtimestamp(checkpoint.last_time, UTC) if checkpoint and checkpoint.last_time else None,
     )
     is_loading = state.phase.order < Phase.LOADED.order
-    return _Known(found, meta.missing.of(source), state.added_at.timestamp() if is_loading else None)
+    waiting = replace(meta.missing.of(source), held=held.oldest)
+    return _Known(found, waiting, state.added_at.timestamp() if is_loading else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The status of a source from the meta tables, without the lag."""
-
     status: SourceStatus
     waiting: Waiting = NOTHING_WAITS
     loads_since: float | None = None
@@ -250,7 +243,6 @@ def _age(moment: float | None, now: float) -> float | None:
 
 
 def _asked(known: _Known, instance: Instance, connections: Connections) -> SourceStatus:
-    """Add the values that only the source itself has."""
     source, position = known.status.source, known.status.position
     try:
         server = resolve(instance.source.endpoint, connections)

@@ -20,12 +20,13 @@ from functools import partial
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.meta import MetaReader
-from unshard.adapters.meta.activeworkers import load_of
+from unshard.adapters.meta.taskrecords import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
+from unshard.core import codec
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.ddl.online import Role as Shown
-from unshard.core.ddl.parsed import Ddl, DdlKind, Role
+from unshard.core.ddl.parsed import DdlKind, Role
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.statement import read
 from unshard.core.model import Location, Shard, TableId, TableSchema
@@ -39,8 +40,7 @@ from unshard.errors import UnshardError
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import LoadCollision
 from unshard.errors.meta import RulesSpoilRows, RulesWait
-from unshard.errors.rows import RowRefused
-from unshard.errors.rules import RowFilterFailed, RowsFiltered
+from unshard.errors.rows import RowFilterFailed, RowRefused, RowsFiltered
 from unshard.units.full.discover import find_shards
 from unshard.units.full.dump import dump_again
 from unshard.units.full.keyowners import stopped_by
@@ -63,8 +63,6 @@ OPEN_WINDOW = "a window that has begun by the former rules has not ended"
 
 @dataclass(frozen=True, slots=True)
 class _Newcomer:
-    """An existing table that new rules add."""
-
     shard: Shard
     target: TableId
     schema: TableSchema
@@ -134,12 +132,10 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
 
 
 def _own(shards: Iterable[ShardState], source: str, unfinished: set[Shard]) -> list[ShardState]:
-    """Return the shards of a source, except tables whose load has not ended."""
     return [s for s in shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
 
 
 def _revised(meta: MetaReader, instance: Instance, own: Sequence[ShardState]) -> Revision:
-    """Return the changes that the rules of the file make to the source's shards."""
     source = instance.source.id
     rules = meta.rules.get(source)
     old = routing_of(rules, instance.routing)
@@ -190,7 +186,6 @@ def _refuse_waiting(
 
 
 def _told(waiting: Sequence[ShardState], stopped: set[tuple[str, TableId]]) -> str:
-    """Return a sentence about the waiting DDL or rows, with the shards."""
     first, shards = waiting[0], _some(str(state.shard) for state in waiting)
     if ddl := next((state.queue[0].routed for state in waiting if state.queue), ""):
         return f"the DDL `{' '.join(ddl.split())}` of {first.target} waits ({shards})"
@@ -233,7 +228,8 @@ def _is_created_behind(work: Work, shard: Shard) -> bool:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except UnshardError:
             ddl = None
-        if ddl is not None and shard.table not in _concerned(ddl):
+        uninvolved = Role.LIKE, Role.REFERENCED
+        if ddl is not None and all(ref.table != shard.table or ref.role in uninvolved for ref in ddl.tables):
             continue
         if ddl is not None and ddl.kind is DdlKind.CREATE_TABLE:
             return True
@@ -241,13 +237,8 @@ def _is_created_behind(work: Work, shard: Shard) -> bool:
     return False
 
 
-def _concerned(ddl: Ddl) -> set[TableId]:
-    return {ref.table for ref in ddl.tables if ref.role not in (Role.LIKE, Role.REFERENCED)}
-
-
 def _statements(work: Work, shard: Shard) -> Iterable[Statement]:
-    checkpoint = work.meta.checkpoints.get(shard.source)
-    assert checkpoint is not None
+    checkpoint = work.meta.checkpoints.one(shard.source)
     name = shard.table.name.lower()
     for segment in chain(work.store.segments(shard.source), checkpoint.location):
         if segment.statement is not None and name in segment.statement.text.lower():
@@ -302,7 +293,7 @@ def _check_alike(work: Work, new: Sequence[_Newcomer], shards: Sequence[ShardSta
 def _load(work: Work, source: str, each: _Newcomer, digest: str) -> None:
     state = next(s for s in work.meta.structures.shards(source) if s.shard == each.shard)
     dump_again(work, state)
-    batches = [LoadBatch.of(chunk, digest).to_json() for chunk in _chunks(work, each.shard)]
+    batches = [codec.dumps(LoadBatch.of(chunk, digest)) for chunk in _chunks(work, each.shard)]
     try:
         for _ in map_items(work.bulk_spark(), partial(load_one_batch, job_of(work, source)), batches, 1):
             pass

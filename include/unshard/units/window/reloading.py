@@ -71,7 +71,7 @@ from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.comparison import structure_differences
 from unshard.core.task.state import Phase
-from unshard.errors.commands import (
+from unshard.errors.locks import (
     ReloadColumnUnfit,
     ReloadImpossible,
     ReloadMustWait,
@@ -98,7 +98,6 @@ class ReloadPlan:
 
     state: ShardState
     present: TableSchema
-    """The structure of the shard on its source."""
     conversion: Conversion
     """Of the columns that are read: first those of the target's key, then those that are written."""
     reads: TableSchema
@@ -157,7 +156,6 @@ def _found(work: Work, shard: Shard, columns: Sequence[str]) -> Reload:
 
 
 def _refuse_kind(work: Work, shard: Shard) -> None:
-    """Raise if the shard shares keys with others: the row of the target may be another shard's."""
     target = _state(work, shard).target
     found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.clash.target == target]
     if found and work.task.instance(shard.source).load.on_duplicate is not OnDuplicate.ERROR:
@@ -232,7 +230,6 @@ def _planned(work: Work, shard: Shard, columns: Sequence[str], connection: Conne
 def _matched(
     work: Work, state: ShardState, tracked: TableSchema, present: TableSchema, columns: Sequence[str]
 ) -> ReloadPlan:
-    """Match the columns of the shard with those of the target."""
     shard, target = state.shard, state.target
     behind = work.meta.locks.behind({shard})
     reshapings = reshaped_by(work, shard.source, {shard})
@@ -279,7 +276,6 @@ def _written(
 
 
 def _narrowed(present: TableSchema, found: Conversion, numbers: Sequence[int]) -> tuple[TableSchema, Conversion]:
-    """Return the columns to read and the conversion of only these."""
     fields = [found.fields[number] for number in numbers]
     places = sorted({field.place for field in fields if not field.is_constant})
     moved = tuple(field if field.is_constant else replace(field, place=places.index(field.place)) for field in fields)

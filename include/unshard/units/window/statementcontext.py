@@ -52,7 +52,7 @@ from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.ddl.reconcile import TrialOfStatements
 from unshard.units.full.targets import without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.work import Work
@@ -116,7 +116,6 @@ def _meant(work: Work, source: str, segment: Segment) -> Segment:
 
 
 def _of_session(work: Work, asked: Connection, statement: Statement, meanings: Meanings) -> Meanings:
-    """Return the meanings with those that the session of the statement, or else a new session, gives to names."""
     of_target, utf8 = work.trial_tables.types(), structures.meaning_of_utf8(asked)
     chosen = structures.collations_by_charset(asked, statement.collations) if statement.collations else {}
     # A target that does not know MySQL's usual collation gives its own.
@@ -214,8 +213,7 @@ def shown_structure(work: Work, entry: QueueEntry) -> tuple[TableSchema, tuple[S
     if table not in found:
         raise StructureNotShown(str(entry.shard), "the source has no such table any more")
     pull_source(work, source)
-    checkpoint = work.meta.checkpoints.get(source)
-    assert checkpoint is not None  # planning requires it
+    checkpoint = work.meta.checkpoints.one(source)  # planning requires it
     run = [each for each in work.store.links(source).following(checkpoint.location) if each.statement is not None]
     following = (each.statement for each in in_context(work, source, checkpoint.location, run))
     return found[table], tuple(each for each in following if each is not None and names(each, table))
@@ -281,18 +279,15 @@ class ChangedTables:
 
     def _is_hidden(self, change: RowChange, place: Location, later: Iterable[Segment]) -> bool:
         following = (each.statement for each in later if each.statement and each.begins > place)
-        return any(may_hide(each, change, self._is_routed(each)) for each in following)
-
-    def _is_routed(self, statement: Statement) -> bool:
         target_of = self._work.task.instance(self._source).routing.target_of
-        return any(target_of(table) for table, _, _ in mentions(statement).places)
+        return any(
+            may_hide(each, change, any(target_of(table) for table, _, _ in mentions(each).places)) for each in following
+        )
 
     def _statements(self) -> list[Segment]:
-        """Return the stored statements after the checkpoint."""
         if self._pulls:
             pull_source(self._work, self._source)
-        checkpoint = self._work.meta.checkpoints.get(self._source)
-        assert checkpoint is not None  # planning requires it
+        checkpoint = self._work.meta.checkpoints.one(self._source)  # planning requires it
         run = self._work.store.links(self._source).following(checkpoint.location)
         return [segment for segment in run if segment.statement is not None]
 

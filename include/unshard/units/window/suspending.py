@@ -20,8 +20,7 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refusal_of
 from unshard.errors import UnshardError
 from unshard.errors.checks import TargetNamesAlike
-from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import Collision
+from unshard.errors.rows import Collision, ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.work import Work
@@ -102,7 +101,7 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
     if schema.digest != stop.structure:
         return "its structure has changed"
     why = ""
-    match error_of(stop):
+    match stop.refusal.error:
         case Collision() if policy is not Collisions.ERROR:
             why = f"on-duplicate is {policy} now"
         case Collision(key=key, condition=condition) if condition:
@@ -118,15 +117,13 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
 def _with_waiting(
     stops: Collection[SuspendedTarget], changed: Mapping[SuspendedTarget, str]
 ) -> dict[SuspendedTarget, str]:
-    """Add the targets that are suspended together with those that go on."""
     causes = {_cause(stop): stop for stop in changed}
     others = {stop: causes[_cause(stop)] for stop in stops if stop not in changed and _cause(stop) in causes}
     return {**changed, **{stop: f"{first.target} goes on" for stop, first in others.items()}}
 
 
 def _cause(stop: SuspendedTarget) -> tuple[str, str]:
-    """Return the source and the target whose error suspends a target: its own, or one connected with it."""
-    error = error_of(stop)
+    error = stop.refusal.error
     return stop.source, error.other if isinstance(error, ConnectedTargetWaits) else str(stop.target)
 
 
@@ -155,8 +152,3 @@ def command_retry(work: Work, stops: Collection[SuspendedTarget], by: str, via: 
             via,
             is_new,
         )
-
-
-def error_of(stop: SuspendedTarget) -> UnshardError:
-    """Return the error for which a target is suspended."""
-    return stop.refusal.error

@@ -28,20 +28,31 @@ them, because both are caused by the different moments at which chunks are dumpe
 that only the target compares as equal, a session that logs changed columns only, a change that was not logged), the
 target lacks a row. The error is raised whenever windows reach the end of the pulled binlog, until a change has brought
 the row: only windows can bring it.
+
+The Spark job of a window: read parts, shuffle their runs by target, apply them. Each target has one applier, and
+reading is less work than writing. So a small window runs as one task without a shuffle, because a shuffle would take
+longer than the reading. Several targets are read and written in parallel. The code uses only the session of pyspark, so
+it is the same for spark-submit, Connect and local.
+
+With a `local` master the executor is on this machine. Then a small window needs no Spark: the driver calls the function
+of its single task itself, which takes milliseconds, while the start of a JVM takes seconds.
 """
 
 import contextlib
 import logging
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
-from unshard.adapters.meta.activeworkers import window_of
 from unshard.adapters.meta.shardrecords import WAITS
+from unshard.adapters.meta.taskrecords import window_of
+from unshard.adapters.spark import collect, columns, numbers
 from unshard.adapters.target import Fence
 from unshard.adapters.target.shardremoval import delete_rows_of
+from unshard.adapters.target.targetrows import LineForm
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
@@ -57,18 +68,11 @@ from unshard.core.window.plan import Contradiction, Deletion, Pace, Plan, next_b
 from unshard.core.window.planning import plan_window
 from unshard.core.window.shardchanges import PlanRules, within_window
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
-from unshard.core.window.windowstages import (
-    Attempt,
-    Done,
-    WindowStage,
-    WindowStep,
-    following,
-)
+from unshard.core.window.windowstages import Attempt, Done, WindowStage, WindowStep, following
 from unshard.errors import UnshardError
 from unshard.errors.base import ConfigError, ServerError
 from unshard.errors.checks import EngineKept
-from unshard.errors.join import JoinChanged
-from unshard.errors.locks import ShardRowsUnknown
+from unshard.errors.locks import JoinChanged, ShardRowsUnknown
 from unshard.errors.meta import FinishedElsewhere, NotInSync, StoredFileMissing
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import DeferredRowMissing, NoTargetTable, RowsContradict, ShardRowsNotDeleted
@@ -87,19 +91,25 @@ from unshard.units.full.targets import (
     reshaped_by,
 )
 from unshard.units.rows.joinedrows import joined_rows
+from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.window.adoptedrules import adopt_rules
-from unshard.units.window.sparkjob import run_job
 from unshard.units.window.statementcontext import ChangedTables, in_context, trial_of
-from unshard.units.window.suspending import (
-    newest_ddl,
-    refused_names,
-    still_suspended,
-    suspend_targets,
-    suspended_of,
+from unshard.units.window.suspending import newest_ddl, refused_names, still_suspended, suspend_targets, suspended_of
+from unshard.units.window.tasks import (
+    RESULTS,
+    AppliedSections,
+    ApplyTargets,
+    NeedsText,
+    PartReport,
+    ReadAndApply,
+    ReadParts,
+    Result,
+    TargetReport,
+    held_folder,
+    held_window,
 )
-from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
-from unshard.units.work import Work
+from unshard.units.work import LIMITS, LazySpark, Limits, Work
 
 
 def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None:
@@ -146,12 +156,7 @@ class IdentifiedRows:
             return ShardRows()  # the rules of the file do not fit a shard that has left
 
 
-def delete_shard_rows(work: Work, begun: BegunWindow) -> tuple[int, ...]:
-    """Carry out the deletions of a window, and return how many rows each of them has deleted."""
-    return tuple(_delete(work, begun, deletion) for deletion in begun.plan.deletions)
-
-
-def _delete(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
+def _delete_rows(work: Work, begun: BegunWindow, deletion: Deletion) -> int:
     plan, shard, target = begun.plan, deletion.shard, deletion.target
     fence = Fence(work.meta.schema, work.task.name, plan.source, target, plan.number, begun.epoch)
     try:
@@ -206,14 +211,11 @@ class WindowReport:
 
     @property
     def moved(self) -> bool:
-        """Whether a window ran."""
         return self.window is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """The result of moving the rows of a window."""
-
     applied: int = 0
     filtered: int = 0
     skipped: int = 0
@@ -225,7 +227,6 @@ class _Moved:
     refused: tuple[TargetRefused, ...] = ()
     """Targets that refused their rows in this attempt: they got no rows, and no rows are held for them yet."""
     tried: Mapping[TableId, TableSchema] = field(default_factory=dict)
-    """The structures of the targets in this attempt."""
     contradictions: tuple[Contradiction, ...] = ()
     """Shards whose rows contradict their structure: no target has any row of the window."""
     is_outdated: bool = False
@@ -239,12 +240,9 @@ NOTHING_MOVED = _Moved()
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A window while its stages run."""
-
     begun: BegunWindow
     attempt: Attempt
     stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
-    """Targets that were suspended in this very window."""
     moved: _Moved = NOTHING_MOVED
     deleted: tuple[int, ...] = ()
     """The number of rows of each dropped or truncated shard that were deleted."""
@@ -290,7 +288,6 @@ class _WindowRun:
     progress: Progress | None
 
     def run(self, plan: Plan) -> WindowReport:
-        """Run all stages of a plan."""
         self._say(1, "plan", plan)
         first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
         done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
@@ -314,7 +311,7 @@ class _WindowRun:
                 suspend_targets(self.work, begun, window.attempt.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
             case WindowStep.DELETE_ROWS:
-                deleted = delete_shard_rows(self.work, begun)
+                deleted = tuple(_delete_rows(self.work, begun, deletion) for deletion in begun.plan.deletions)
                 after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
             case WindowStep.COMMIT:
                 after = self._commit(window)
@@ -523,7 +520,6 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
 
 
 def _shards(plan: Plan) -> frozenset[Shard]:
-    """Return the shards whose rows a window reads or releases."""
     read = (d.shard for read in plan.reads for d in read.dispositions)
     return frozenset((*read, *(release.shard for release in plan.releases)))
 
@@ -533,23 +529,18 @@ def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) ->
 
     Rows that a window only holds have the same columns as when another window releases them.
     """
-    found = work.structures(_digests(plan))
+    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
+    found = work.structures(read | {file.structure for release in plan.releases for file in release.files})
     if not joined and not _holds_joined(work, plan):
         return found
     return {digest: with_stored_values(structure) for digest, structure in found.items()}
 
 
 def _holds_joined(work: Work, plan: Plan) -> bool:
-    """Whether the window holds rows for a target that has joined."""
     held = {d.target for read in plan.reads for d in read.dispositions if d.hold is not None}
     return (
         bool(held) and work.task.shard_mode is ShardMode.OPTIMISTIC and not held.isdisjoint(work.meta.joins.targets())
     )
-
-
-def _digests(plan: Plan) -> set[str]:
-    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
-    return read | {file.structure for release in plan.releases for file in release.files}
 
 
 def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], is_again: bool) -> _Moved:
@@ -662,3 +653,44 @@ def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
     stopped = {stop.target for stop in work.meta.suspended_targets.all(source)}
     target_of = work.task.instance(source).routing.target_of
     return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))
+
+
+# --- the Spark job of a window
+
+
+MOST_APPLIERS = 8
+
+
+def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
+    """Run the window and return its results; coded errors are returned as results. `opened` returns the session."""
+    workers = workers_for(job, limits)
+    if workers == 1 and job.bytes <= limits.small_bytes and isinstance(opened, LazySpark) and opened.is_local:
+        return tuple(ReadAndApply(job).results())
+    spark = opened()
+    if workers == 1:
+        return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
+    results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
+    if any(isinstance(result, NeedsText) for result in results):
+        return _results(spark, lambda: _two_stages(spark, replace(job, form=LineForm.TEXT), workers))
+    return results
+
+
+def _results(spark: Any, frame: Callable[[], Any]) -> tuple[Result, ...]:
+    bodies = collect(spark, frame).column("body").to_pylist()
+    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+
+
+def _two_stages(spark: Any, job: WindowJob, workers: int) -> Any:
+    tasks = numbers(spark, workers)
+    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
+    payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
+    return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))
+
+
+def workers_for(job: WindowJob, limits: Limits) -> int:
+    """Return the number of tasks that read."""
+    if len(job.targets) == 1 and job.plan.borders:
+        return 1
+    if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
+        return 1
+    return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))

@@ -14,6 +14,29 @@ running once.
 
 A coded error of stage 1 is sent to *all* appliers instead of runs, so that no applier applies half a window. So is
 the message that a window has partial rows. Then both stages run again, with lines of text.
+
+A small window is read and written in one Spark task: its rows do not leave the Python worker.
+
+The sections of a window (core.window.planning) are applied one after the other. If one of them fails, the driver
+commits the window up to it.
+
+The parts of a section with one target are cut into slices of consecutive parts. While the server writes one slice, the
+next is read, and it is compacted as soon as a session has no other slice to write (adapters/target/apply). So if the
+server is the slower side, the slices become larger, and a key that changes often is written less often. The rows at
+the end are the same for every cut. A section is not cut if slices could end in other rows than the whole:
+
+| not cut                                   | because                                                               |
+|-------------------------------------------|-----------------------------------------------------------------------|
+| tables without a key                      | one slice may insert a row and another delete it, and without a key   |
+|                                           | the two cannot be matched                                             |
+| safe mode, filters that leave changes out | REPLACE does not see rows of another shard: a row that moves from one |
+|                                           | shard to another is followed only if all changes are compacted at once |
+| `on-duplicate: replace` and `ignore`      | the same; with `error`, a key that another row has undoes the slices  |
+| tables that foreign keys connect          | they are written in the order of the binlog                           |
+| partial rows and deferred rows            | they are read from the target, and recorded, before anything is       |
+|                                           | written                                                               |
+
+An error between the slices undoes them; then the section is read and applied as a whole.
 """
 
 import contextlib
@@ -21,16 +44,17 @@ import hashlib
 import pickle
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
-from unshard.adapters.target import Applied, apply_changes
+from unshard.adapters.target import Applied, Changes, Slice, apply_changes, apply_slices
+from unshard.adapters.target.applyinorder import StepRefused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
-from unshard.adapters.target.rowsteps import StepRefused
 from unshard.adapters.target.targetrows import LineForm
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
@@ -44,20 +68,13 @@ from unshard.core.window.plan import Contradiction, Disposition
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
-from unshard.errors.rows import (
-    ColumnCountDiffers,
-    ColumnTypeDiffers,
-    KeyOutOfOrder,
-    RowsContradict,
-    UnsupportedColumn,
-)
-from unshard.units.rows.batchruns import BatchOrigin, Filtering, changes_in, runs_of
+from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, KeyOutOfOrder, RowsContradict, UnsupportedColumn
+from unshard.units.rows.batchruns import RUNS, BatchOrigin, Filtering, changes_in, runs_of
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.orderedrows import apply_group, images_of
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
 from unshard.units.rows.sparserows import in_pairs, is_sparse, with_masks
-from unshard.units.rows.targetwork import changes_of, shown_key
-from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, fence_of
+from unshard.units.rows.targetwork import apply_group, changes_of, images_of, shown_key
+from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, bytes_of, fence_of
 
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
@@ -422,3 +439,156 @@ def _start(disposition: Disposition, file: str) -> int:
     if start is None:
         return 0
     return start.position if start.file == file else BEYOND
+
+
+PIECE_BYTES = 2 << 20
+"""A slice has one or more pieces of this size. The first has one, because nothing is written while it is read."""
+SLICE_BYTES = 32 << 20
+"""A slice ends with this size even if no session waits for it, because it is in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundParts:
+    """The results of the parts that were read, and the runs of each target."""
+
+    results: list[Result] = field(default_factory=list)
+    batches: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+    def read(self, job: WindowJob, parts: Sequence[Part]) -> "FoundParts":
+        for part in parts:
+            reader = PartReader(job, part)
+            try:
+                for target, runs in reader.runs():
+                    self.batches[target].append(runs)
+            except RowsArePartial:
+                raise
+            except Exception as error:
+                self.results.extend([coded(error), *reader.contradictions(error)])
+            else:
+                refused = (TargetRefused(job.targets[number], error) for number, error in reader.refused.items())
+                self.results.extend([reader.report, *refused])
+        return self
+
+    def runs(self, target: int) -> pa.Table:
+        batches = self.batches.get(target, ())
+        return pa.Table.from_batches(batches, batches[0].schema if batches else RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAndApply:
+    """Both stages, as Spark calls them."""
+
+    job: WindowJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        for _ in batches:
+            yield packed(self.results())
+
+    def results(self) -> Sequence[Result]:
+        """Apply the sections one after the other, up to the first one with an error."""
+        sections, results, done, form = self.job.sections, list[Result](), 0, self.job.writer.form
+        while done < len(sections):
+            applied = _in_slices([replace(section, form=form) for section in sections[done:]])
+            results += applied.results
+            done += applied.sections
+            if done == len(sections):
+                break
+            if applied.needs_text:
+                form = LineForm.TEXT
+                continue
+            try:
+                whole = applied.errors or _as_a_whole(replace(sections[done], form=form))
+            except RowsArePartial:
+                form = LineForm.TEXT
+                continue
+            if error := next(filter(None, map(error_in, whole)), None):
+                return [*results, AppliedSections(done, error)] if done else whole
+            results += whole
+            done += 1
+        return results
+
+
+@dataclass(slots=True)
+class _Applied:
+    """What was applied slice by slice, and an error that another attempt would meet too."""
+
+    sections: int = 0
+    results: list[Result] = field(default_factory=list)
+    errors: Sequence[Result] = ()
+    needs_text: bool = False
+    """The next section has partial rows."""
+
+
+def _as_a_whole(job: WindowJob) -> Sequence[Result]:
+    found = FoundParts().read(job, job.parts)
+    runs = {target: found.runs(target) for target in sorted(found.batches)}
+    return [*found.results, *applied_to(job, runs, found.results)]
+
+
+def can_be_cut(job: WindowJob) -> bool:
+    """Whether every cut into slices ends in the same rows."""
+    is_safe = job.plan.safe or any(isinstance(part, HeldPart) and part.file.safe for part in job.parts)
+    filters = any(reshaping.filters_changes for reshaping in job.reshapings.values())
+    is_plain = job.collisions is Collisions.ERROR and not is_safe and not (filters or job.deferred or job.groups)
+    return is_plain and len(job.targets) == 1 and bool(job.schemas[0].key)
+
+
+def _in_slices(sections: Sequence[WindowJob]) -> _Applied:
+    """Apply the first sections while they are read; the one after them must be applied as a whole."""
+    applied, first = _Applied(), sections[0]
+    if not can_be_cut(first) or (len(sections) == 1 and len(list(pieces_of(first.parts))) < 2):
+        return applied
+    reports: list[list[Result]] = [[] for _ in sections]
+    fences = [fence_of(job, 0) for job in sections]
+    try:
+        for each in apply_slices(first.writer, fences, lambda is_waiting: _slices(sections, reports, is_waiting)):
+            applied.results += chain.from_iterable(reports[applied.sections : each.sections])
+            applied.results.append(TargetReport(first.targets[0], each.applied))
+            applied.sections = each.sections
+    except RowsArePartial:
+        applied.needs_text = True
+    except UnshardError:
+        pass  # Applying the section as a whole shows whether the error is caused by the slices only.
+    except Exception as error:
+        applied.errors = (coded(error),)
+    return applied
+
+
+def _slices(
+    sections: Sequence[WindowJob], reports: Sequence[list[Result]], is_waiting: Callable[[], bool]
+) -> Iterator[Slice]:
+    """Yield the slices, and add the results of their parts to those of their section; raises the error of a part."""
+    for number, job in enumerate(sections):
+        found, size, left = FoundParts(), 0, job.bytes
+        most = SLICE_BYTES if number else 0
+        for parts in pieces_of(job.parts):
+            found.read(job, parts)
+            size += bytes_of(*parts)
+            if size >= min(left, most) or is_waiting():
+                left -= size
+                yield Slice(number, _changes(job, found, reports[number]), 1 - left / job.bytes)
+                found, size, most = FoundParts(), 0, SLICE_BYTES
+
+
+def pieces_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Yield consecutive parts together, up to the size of a piece."""
+    piece: list[Part] = []
+    for part in parts:
+        if piece and bytes_of(*piece, part) > PIECE_BYTES:
+            yield piece
+            piece = []
+        piece.append(part)
+    if piece:
+        yield piece
+
+
+def _changes(job: WindowJob, found: FoundParts, results: list[Result]) -> Changes:
+    for result in found.results:
+        match result:
+            case TargetRefused(error=error):
+                raise error
+            case UnshardError():
+                raise result
+    results += found.results
+    return changes_of(job, 0, found.runs(0))
