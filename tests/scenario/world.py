@@ -345,12 +345,17 @@ class World:
 
     asks_source = True
 
-    def rebuilt(self, record: Record) -> None:
+    def rebuilt(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> None:
         """Nobody alters a target by hand in this world."""
 
-    def skipped(self, record: Record, before: TableSchema) -> TableSchema:
+    def skipped(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
         """Do not look at the source: only the held rows can contradict."""
         return before
+
+    def require_shown(
+        self, record: Record, before: TableSchema, later: Sequence[Statement], result: TableSchema
+    ) -> None:
+        """Do not look at the source."""
 
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         wrong = [

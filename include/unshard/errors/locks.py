@@ -63,7 +63,10 @@ class DecisionMisfits(ShardDdlError, code="US-5020"):
     ddl: str
     why: str
     template = "the decision about `{ddl}` of {shard} does not fit its rows: {why}"
-    hint = "replace it by the statements that lead from the structure before the DDL to that of the rows"
+    hint = (
+        "replace it by the statements that lead from the structure before the DDL to that of the rows, or by CREATE"
+        " TABLE with these columns"
+    )
 
 
 class CommandError(ShardDdlError, scope=Scope.CONFIG):

@@ -97,9 +97,11 @@ class Advice:
 
 def advice(view: "LockView") -> tuple[Advice, ...]:
     """Return what helps with an open lock."""
-    if view.is_joined:
+    if view.is_undescribed:
+        found = _describing(view)
+    elif view.is_joined:
         found = _of_joined(view)
-    elif view.lacks_place and not view.is_undescribed:
+    elif view.lacks_place:
         found = _of_new_shard(view)
     elif view.state in (LockState.UNDECIDED, LockState.FAILED):
         found = _after_a_refusal(view)
@@ -108,6 +110,12 @@ def advice(view: "LockView") -> tuple[Advice, ...]:
     else:
         found = _of_waiting(view)
     return tuple(found)
+
+
+def _describing(view: "LockView") -> Iterator[Advice]:
+    """Yield the command for shards whose columns after the DDL nothing tells; several of one lock have the same."""
+    shard = _first(view) if view.is_joined or len(view.ready) == 1 else None
+    yield Advice("describe the shard", (Replace(view.id, ("CREATE TABLE …",), shard),))
 
 
 def _of_joined(view: "LockView") -> Iterator[Advice]:
@@ -137,9 +145,6 @@ def _of_new_shard(view: "LockView") -> Iterator[Advice]:
 
 def _after_a_refusal(view: "LockView") -> Iterator[Advice]:
     """Yield the commands for a DDL whose effect is unknown or that the target has refused."""
-    if view.is_undescribed:
-        yield Advice("describe the shard", (Replace(view.id, ("CREATE TABLE …",), _first(view)),))
-        return
     if view.state is LockState.FAILED:
         yield Advice("correct the cause of the error, then", (RunTask(),))
     else:

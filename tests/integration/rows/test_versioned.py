@@ -95,11 +95,11 @@ def test_versioned_shards(source_1, source_2, target, unique, tmp_path):
         for group in GROUPS:
             assert_present(task, group)
             assert "VERSIONING" not in str(target.run(f"SHOW CREATE TABLE {task.table(group)}"))
-        for group in ("late", "hidden"):
+        for group, history in (("late", ""), ("hidden", "WITHOUT SYSTEM VERSIONING")):
             for source, name in task.shards[group]:
                 task.sources[source].run(
                     "SET SESSION system_versioning_alter_history = KEEP",
-                    f"ALTER TABLE {name} ADD COLUMN more INT DEFAULT 7",
+                    f"ALTER TABLE {name} ADD COLUMN more INT DEFAULT 7 {history}",
                 )
         for source, name in task.shards["hidden"]:
             task.sources[source].run(f"ALTER TABLE {name} DROP SYSTEM VERSIONING")

@@ -369,6 +369,7 @@ def test_old_mode_of_mariadb_says_what_utf8_is(others, source_1, unique, tmp_pat
                 f"ALTER TABLE {name} ADD a VARCHAR(9) CHARACTER SET utf8, ADD b TEXT CHARSET utf8 COLLATE utf8_bin",
                 f"ALTER TABLE {name} ADD c VARCHAR(9) COLLATE utf8_general_ci, ADD utf8 INT",
                 f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8",
+                f"ALTER TABLE {name} ADD d TEXT CHARSET utf8mb4 DEFAULT (_utf8'{'日' if mode else '😀'}')",
                 f"INSERT INTO {name} (id, z, a, b, c) VALUES (2, '日', '日', '日', '日')",
             )
             task.go()

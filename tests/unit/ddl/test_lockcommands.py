@@ -170,7 +170,7 @@ HELP = [
     ),
     (
         replace(VIEW, state=LockState.UNDECIDED, reason="[US-4030] the source does not show it"),
-        ["unshard replace t.yaml t-shop.orders-1 --shard", "--sql 'CREATE TABLE …'"],
+        ["unshard replace t.yaml t-shop.orders-1 --sql 'CREATE TABLE …'"],
     ),
 ]
 

@@ -52,6 +52,10 @@ RENAMED = [
     ("CREATE TABLE t (a TEXT COLLATE utf8_bin) COLLATE=`utf8_general_ci`", None),
     ("ALTER TABLE t ADD b CHAR(3) AS (CONVERT(a USING utf8)), ADD c CHAR(4) COLLATE 'utf8_bin'", None),
     ("ALTER TABLE t CHARSET='utf8' COLLATE utf8_bin, ADD d CHAR(4) DEFAULT 'utf8'", None),
+    (
+        "ALTER TABLE t ADD _utf8 CHAR(4) DEFAULT _utf8'é', ADD e INT AFTER _utf8",
+        "ALTER TABLE t ADD _utf8 CHAR(4) DEFAULT _utf8mb4'é', ADD e INT AFTER _utf8",
+    ),
 ]
 
 

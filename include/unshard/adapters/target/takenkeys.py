@@ -5,8 +5,10 @@ are rolled back to a savepoint, and the rows are found by key. Then the policy a
 as before, `replace` writes with REPLACE. Each collision is recorded in the same transaction, with its key only.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pyarrow as pa
 from pymysql.connections import Connection
@@ -19,7 +21,7 @@ from unshard.core.model import Column, Shard
 from unshard.core.rows.compaction import CollisionPolicy
 from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.sql.quoting import identifier
-from unshard.core.structures.tablekeys import UniqueKey, alike, conditions
+from unshard.core.structures.tablekeys import UniqueKey, alike, array_of, conditions
 from unshard.errors.rows import Collision
 
 KEYS_PER_QUERY = 500
@@ -177,8 +179,8 @@ def taken_key_condition(destination: Destination, key: UniqueKey, keys: Sequence
 
 def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
     """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
-    for key in (each for each in writes.unique if not each.has_array):
-        owners: dict[tuple[str | bytes | None, ...], Shard] = {}
+    for key in writes.unique:
+        owners: dict[tuple[str | bytes, ...], Shard] = {}
         for each in writes.lines:
             by_name = {column.name: column for column in each.destination.columns}
             if not set(key.needed) <= by_name.keys():
@@ -188,9 +190,9 @@ def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
                 keyed = [*keyed_rows(each.destination, key, each.lines, start)]
                 for (row, values), computed in zip(keyed, _computed(connection, key, columns, keyed), strict=True):
                     parts = zip(columns, values, key.lengths, strict=False)
-                    name = (*(alike(column, value or b"", length) for column, value, length in parts), *computed)
-                    owner = owners.setdefault(name, each.shards[row]) if None not in computed else each.shards[row]
-                    if owner != each.shards[row]:
+                    plain = [alike(column, value or b"", length) for column, value, length in parts]
+                    named = [owners.setdefault((*plain, *some), each.shards[row]) for some in computed]
+                    if owner := next((shard for shard in named if shard != each.shards[row]), None):
                         shown = _shown(each.destination, key.needed, each.lines[row].as_py())
                         condition = taken_key_condition(each.destination, key, [values])
                         yield Clash(writes.table, shown, condition, each.shards[row], owner)
@@ -198,16 +200,27 @@ def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
 
 def _computed(
     connection: Connection, key: UniqueKey, columns: Sequence[Column], keyed: Keyed
-) -> Sequence[tuple[str | bytes | None, ...]]:
-    """Return the parts of a key that only the server can compute: equal if they are equal but for their case."""
+) -> Sequence[Sequence[tuple[str, ...]]]:
+    """Return the parts of each row's key that only the server can compute: equal if they are equal but for their case.
+
+    A row has none if a part is NULL, and one for each element of an array.
+    """
     if not key.computed or not keyed:
-        return [()] * len(keyed)
+        return [[()]] * len(keyed)
     folds = ["LOWER" if is_folded else "" for _, _, is_folded in key.computed]
     rows = (zip(folds, key.values(columns, values), strict=True) for _, values in keyed)
-    shown = (", ".join(f"{fold}(CAST({value} AS CHAR))" for fold, (_, value) in row) for row in rows)
+    shown = (", ".join(f"{fold}(CAST({array_of(value) or value} AS CHAR))" for fold, (_, value) in row) for row in rows)
     selects = " UNION ALL ".join(f"SELECT {number}, {row}" for number, row in enumerate(shown))
-    found: Sequence[tuple[str | bytes | None, ...]] = mysql.query(connection, selects)
-    return [row[1:] for row in sorted(found, key=lambda row: int(row[0] or 0))]
+    found = sorted(mysql.query(connection, selects), key=lambda row: int(row[0]))
+    are_arrays = [bool(array_of(text)) for text, _, _ in key.computed]
+    return [[*product(*map(_elements, row[1:], are_arrays))] for row in found]
+
+
+def _elements(value: str | None, is_array: bool) -> list[str]:
+    if value is None or not is_array:
+        return [] if value is None else [value]
+    found = json.loads(value)
+    return [*map(str, found if isinstance(found, list) else [found])]
 
 
 def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> str:

@@ -7,11 +7,12 @@ itself. `settled` goes through a shard's queue from the first unknown structure 
 |-------------------------------------------------|----------------------------------------------------------|
 | an operator skips it                            | is that of the source if the target has it, for instance |
 |                                                 | by hand; else it equals the structure before it, and if  |
-|                                                 | the source shows other columns, the operator is asked    |
-|                                                 | again; if a later statement of the shard hides what the  |
-|                                                 | source had, only the shard's rows can contradict it      |
+|                                                 | the source shows other columns, or a later statement may |
+|                                                 | hide them (core.ddl.hiddenstructure), the operator is    |
+|                                                 | asked again                                              |
 | an operator replaces it                         | is the result of the statements on the structure before; |
-|                                                 | CREATE TABLE states it                                   |
+|                                                 | if the source shows other columns, the operator is asked |
+|                                                 | again; CREATE TABLE states it                            |
 | it has a reason and no decision                 | stays unknown, and everything after it                   |
 | it has no reason (it follows an undecided DDL,  | is asked of the target, even if the DDL was skipped in   |
 | or an operator has issued Retry)                | the meantime; a refusal becomes its reason               |
@@ -96,7 +97,7 @@ def is_contradicted(reason: str) -> bool:
 
 
 def is_undescribed(reason: str) -> bool:
-    """Whether the reason of a DDL is that the source does not show the structure of a new shard."""
+    """Whether the reason of a DDL is that the source does not show the structure after it."""
     return reason.startswith(f"[{StructureNotShown.code}]")
 
 

@@ -19,7 +19,7 @@ through CREATE and ALTER DATABASE, and writes them into the text of a statement:
 | `JSON` on MariaDB | a text | has a JSON type | `LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` |
 | `NATIONAL VARCHAR(9)`, `NCHAR` | character set utf8 | uses another, e.g. TiDB | `VARCHAR(9) CHARACTER SET utf8 …` |
 | `CHARACTER SET utf8mb4` | utf8mb4_general_ci | compares bytes, e.g. TiDB | `… utf8mb4 COLLATE utf8mb4_general_ci` |
-| `CHARACTER SET utf8`, `COLLATE utf8_bin` | utf8mb4: MariaDB's `old_mode` | utf8mb3 | `CHARACTER SET utf8mb4` |
+| `CHARACTER SET utf8`, `COLLATE utf8_bin`, `_utf8'é'` | utf8mb4: MariaDB's `old_mode` | utf8mb3 | `… utf8mb4` |
 """
 
 import re
@@ -128,7 +128,7 @@ def _end_of_columns(tokens: Sequence[Token], words: Sequence[str]) -> int | None
 # --- types and character sets that mean something else on the target
 
 
-DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET|utf8|utf8_\w+)\b", re.IGNORECASE)
+DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET|_?utf8|utf8_\w+)\b", re.IGNORECASE)
 """A statement without any of these words has the same meaning on every server."""
 JSON_AS_TEXT = "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 NO_COLUMN = words_of("ADD AFTER AS BY CHANGE COLUMN CONVERT DROP EXISTS INDEX KEY MODIFY RENAME TABLE TO UNIQUE")
@@ -198,6 +198,8 @@ def _utf8(tokens: Sequence[Token], words: Sequence[str], charset: str) -> Iterat
         is_named = before[-1:] in (["CHARSET"], ["SET"], ["USING"], ["COLLATE"])
         if is_named and (word == "UTF8" or token.name.lower() == "utf8" or token.name.lower().startswith("utf8_")):
             yield token.start, token.end, charset + token.name[len("utf8") :].lower()
+        elif word == "_UTF8" and tokens[position + 1 : position + 2] and tokens[position + 1].kind is TokenKind.STRING:
+            yield token.start, token.end, f"_{charset}"
 
 
 def _charsets(tokens: Sequence[Token], words: Sequence[str], meanings: Meanings) -> Iterator[Edit]:

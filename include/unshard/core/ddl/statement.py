@@ -292,9 +292,18 @@ def _alter_table(cursor: TokenCursor) -> Ddl:
     if cursor.eat("UPGRADE", "PARTITIONING"):
         return Ddl(DdlKind.IGNORABLE, cursor.text)  # how MySQL 5.7 stores the partitions
     ddl, specs = replace(_ddl(cursor, DdlKind.ALTER, table), cuts=waits), tuple(specs_of(cursor))
+    ddl = replace(ddl, edits=tuple(edit for spec in specs for edit in _histories(spec.tokens)))
     for spec in specs:
         ddl = ddl if _is_rename(spec) else _with_spec(ddl, spec)
     return _renamed(ddl, specs)
+
+
+def _histories(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+    """Yield MariaDB's WITH and WITHOUT SYSTEM VERSIONING of columns: no target keeps the history of a shard."""
+    words = [token.word for token in tokens]
+    for number in range(1, len(words) - 2):
+        if words[number] in ("WITH", "WITHOUT") and words[number + 1 : number + 3] == ["SYSTEM", "VERSIONING"]:
+            yield tokens[number - 1].end, tokens[number + 2].end, ""
 
 
 def alter_specs(text: str, tokens: tuple[Token, ...], schema: str = "") -> tuple[TokenCursor, ...]:

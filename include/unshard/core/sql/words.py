@@ -36,7 +36,7 @@ OTHER_VERBS = words_of("""
 """)
 """Verbs of statements that change neither rows nor structure of any table."""
 
-OBJECT_ATTRIBUTES = words_of("AGGREGATE DUALITY JSON RELATIONAL")
+OBJECT_ATTRIBUTES = words_of("AGGREGATE DUALITY JSON MATERIALIZED RELATIONAL")
 """Words that may precede FUNCTION and VIEW."""
 
 ROWS_VERBS = words_of("""

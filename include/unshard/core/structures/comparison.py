@@ -33,7 +33,7 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     found = [f"only the first has column {mine[name].name}" for name in mine if name not in theirs]
     found += [f"only the second has column {theirs[name].name}" for name in theirs if name not in mine]
     for name in mine:
-        if name in theirs and (own := _type_and_rules(mine[name])) != (others := _type_and_rules(theirs[name])):
+        if name in theirs and (own := type_and_rules(mine[name])) != (others := type_and_rules(theirs[name])):
             found.append(f"column {mine[name].name} is {own} and {others}")
     if lowered(first.key) != lowered(other.key):
         found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
@@ -42,7 +42,7 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
 
 def order_differences(before: TableSchema, after: TableSchema) -> str:
     """Return the first column in which two structures of a shard differ; empty: rows of both are read alike."""
-    shown = ([f"{name} {_type_and_rules(c)}" for name, c in schema.by_name.items()] for schema in (before, after))
+    shown = ([f"{name} {type_and_rules(c)}" for name, c in schema.by_name.items()] for schema in (before, after))
     different = ((number, *pair) for number, pair in enumerate(zip_longest(*shown), 1) if pair[0] != pair[1])
     return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
 
@@ -50,7 +50,7 @@ def order_differences(before: TableSchema, after: TableSchema) -> str:
 def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
     """Whether a target has the columns of a shard with the same types, its key and its unique indexes."""
     there, wanted = target.by_name, shard.by_name
-    are_there = all(name in there and _type_and_rules(there[name]) == _type_and_rules(wanted[name]) for name in wanted)
+    are_there = all(name in there and type_and_rules(there[name]) == type_and_rules(wanted[name]) for name in wanted)
     filled = as_filled(target, wanted.keys())
     unique = {frozenset(lowered(index.columns)) for index in filled.unique_indexes}
     return (
@@ -137,7 +137,7 @@ def _type_and_null(column: Column) -> str:
     return f"{column.column_type}{'' if column.nullable else ' NOT NULL'}"
 
 
-def _type_and_rules(column: Column) -> str:
+def type_and_rules(column: Column) -> str:
     """Return the properties that must be equal in shards that are merged."""
     words = [
         DISPLAY_WIDTH.sub(r"\1", column.column_type),

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from unshard.core.sql.quoting import identifier
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, at_commas, closing, edited, outside, tokenize
+from unshard.core.sql.tokens import MARIADB, Edit, Token, TokenKind, at_commas, closing, edited, outside, tokenize
 
 UNIQUE = frozenset({"PRIMARY", "UNIQUE"})
 Item = Sequence[Token]
@@ -95,6 +95,17 @@ def in_parentheses(tokens: Sequence[Token], word: str) -> Item:
     """Return the tokens from the parenthesis after a word, which is not inside of others, to the closing one."""
     opening = next((position + 1 for position in outside(tokens, word, "(")), len(tokens))
     return tokens[opening : closing(tokens, opening) + 1]
+
+
+def without_computed_defaults(create_sql: str) -> str:
+    """Return the text without the defaults that are expressions or functions."""
+    table, edits = parsed(create_sql), list[Edit]()
+    for item in table.columns.values():
+        for at in outside(item, "DEFAULT"):
+            opening = next((n for n in (at + 1, at + 2) if n < len(item) and item[n].word == "("), None)
+            if opening:
+                edits.append((item[at].start, item[closing(item, opening)].end, ""))
+    return edited(table.text, edits)
 
 
 def with_sorted_checks(text: str) -> str:

@@ -131,11 +131,6 @@ class UniqueKey:
         """The parts that the server computes, as in `generated`; the collation of an expression is not known."""
         return (*((text, text, False) for text in self.expressions), *self.generated)
 
-    @property
-    def has_array(self) -> bool:
-        """Whether it is a multi-valued index: a row has several values."""
-        return any(_ARRAY.fullmatch(text) for text in self.expressions)
-
     def values(self, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[tuple[str, str]]:
         """Yield the SQL of each computed part, and that of its value for these values of `needed`."""
         literals = {column.name.lower(): literal(column, value) for column, value in zip(columns, values, strict=True)}
@@ -154,8 +149,14 @@ def conditions(key: UniqueKey, columns: Sequence[Column], values: Sequence[bytes
         name, text = identifier(column.name), literal(column, value)
         yield f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
     for own, other in key.values(columns, values):
-        both = _ARRAY.fullmatch(own), _ARRAY.fullmatch(other)
-        yield f"JSON_OVERLAPS({both[0][1]}, {both[1][1]})" if both[0] and both[1] else f"{own} = {other}"
+        array = array_of(own)
+        yield f"JSON_OVERLAPS({array}, {array_of(other)})" if array else f"{own} = {other}"
+
+
+def array_of(text: str) -> str:
+    """Return the JSON array whose elements a part of a multi-valued index has; empty for another part."""
+    found = _ARRAY.fullmatch(text)
+    return found[1] if found else ""
 
 
 def alike(column: Column, value: bytes, length: int | None) -> str | bytes:

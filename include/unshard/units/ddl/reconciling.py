@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from unshard.adapters.parquet import Storage
 from unshard.adapters.targetddl import DdlTrialTables
 from unshard.binlog import rawrows
-from unshard.core.ddl.columnnames import own_names, with_target_names
+from unshard.core.ddl.columnnames import as_own, own_names, with_target_names
+from unshard.core.ddl.hiddenstructure import NOTHING, are_alike, changed_columns, is_hidden, text_between
 from unshard.core.ddl.parsed import Ddl, DdlKind
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState, groups, matching_shard
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
@@ -33,6 +34,7 @@ from unshard.core.relay.segment import Statement
 from unshard.core.shown import one_line
 from unshard.core.structures.comparison import has_all_of, order_differences
 from unshard.core.structures.createtext import create_text
+from unshard.core.structures.parsedtable import without_computed_defaults
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
@@ -111,24 +113,39 @@ class _Asked:
         if record.verdict is OperatorDecision.NONE or not record.is_answer:
             is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
             return self._trial.after(None if is_create else schema, record.entry.routed, record)
-        if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and schema is not None:
-            if not self._trial.asks_source:
-                return None
-            return self._trial.skipped(record, schema) if self._may_be_shown(record, schema) else schema
+        before = schema
+        if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and before is not None:
+            return self._skipped(record, before) if self._trial.asks_source else None
+        is_stated = False
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
+            is_stated = is_stated or is_create
             schema = self._trial.after(None if is_create else schema, text, record)
-        return self._shown(record) if schema is None else schema
+        if schema is None:
+            return self._shown(record)
+        if before and not (is_stated or record.entry.is_alone or own_names(before)) and self._trial.asks_source:
+            self._trial.require_shown(record, before, self._later(record), schema)
+        return schema
+
+    def _skipped(self, record: Record, before: TableSchema) -> TableSchema:
+        """Return the structure after a DDL that is skipped; columns may have other names in the target."""
+        own = as_own(before)
+        found = self._trial.skipped(record, own, self._later(record))
+        if not own_names(before):
+            return found
+        if found is not own:
+            raise StructureNotShown(str(record.entry.shard), "its columns have other names in the target")
+        return before
 
     def _rebuilt(self, record: Record, before: TableSchema | None) -> TableSchema | None:
         """Return the structure after a DDL that the target refuses, if an operator has changed the target by hand."""
-        if before is None or record.entry.is_alone or not self._may_be_shown(record, before):
+        if before is None or record.entry.is_alone or own_names(before):
             return None
-        return self._trial.rebuilt(record)
+        return self._trial.rebuilt(record, before, self._later(record))
 
-    def _may_be_shown(self, record: Record, before: TableSchema) -> bool:
-        """Whether the source may show the structure: no later DDL is known, and all columns have their own names."""
-        return not own_names(before) and all(one.entry.seq <= record.entry.seq for one in self._shard.records)
+    def _later(self, record: Record) -> tuple[Statement, ...]:
+        """Return the later DDLs of the shard."""
+        return tuple(one.entry.statement for one in self._shard.records if one.entry.seq > record.entry.seq)
 
     def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""
@@ -145,7 +162,8 @@ class _Asked:
 STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 
 
-Shown = Callable[[QueueEntry], TableSchema]
+Shown = Callable[[QueueEntry], tuple[TableSchema, tuple[Statement, ...]]]
+"""Returns the present structure of a shard at its source, and the statements about it after the checkpoint."""
 Present = Callable[[set[TableId]], Mapping[TableId, TableSchema]]
 
 
@@ -161,6 +179,7 @@ class TrialOfStatements:
 
     @property
     def asks_source(self) -> bool:
+        """Whether a source may be asked now."""
         return self._shown is not None
 
     def shown(self, record: Record) -> TableSchema | None:
@@ -168,45 +187,107 @@ class TrialOfStatements:
 
         None: it is not asked now.
         """
-        return self._shown(record.entry) if self._shown else None
+        if self._shown is None:
+            return None
+        found, later = self._shown(record.entry)
+        if later:
+            text = one_line(later[0].text)
+            raise StructureNotShown(str(record.entry.shard), f"a later statement concerns it: `{text}`")
+        return found
 
-    def rebuilt(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows, if the target has it too and takes such a table; else None."""
-        found = self._shown_now(record)
-        return found if found and self._has(record, found) and self._made(record, found) else None
+    def rebuilt(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema | None:
+        """Return the structure after a DDL that the target refuses, if the target has it all the same; else None.
 
-    def skipped(self, record: Record, before: TableSchema) -> TableSchema:
-        """Return the structure after a DDL that is skipped; raises DecisionMisfits if its columns are known to differ.
-
-        Both structures are compared as the target prints them, if it takes both.
+        It follows from what the source shows. `later` are the later DDLs of the shard up to the checkpoint.
         """
-        found = self._shown_now(record)
-        if found is None:
-            return before
-        after, made = self._made(record, found), self._made(record, before)
-        if after and self._has(record, found):
-            return found
-        if changes := order_differences(made, after) if made and after else order_differences(before, found):
-            raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
+        try:
+            found = self._found(record, before, later)
+        except StructureNotShown:
+            return None
+        return self._made(record, found) if found is not before and self._has(record, found) else None
+
+    def skipped(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
+        """Return the structure after a DDL that is skipped.
+
+        Raises DecisionMisfits if its columns are known to differ, StructureNotShown if they may differ.
+        """
+        try:
+            found = self._found(record, before, later)
+        except StructureNotShown:
+            if changed_columns(record.entry.statement) == NOTHING:
+                return before
+            raise
+        if self._has(record, found) and (made := self._made(record, found)):
+            return made
+        self._require(record, before, found)
         return before
 
-    def _shown_now(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows if it is certain."""
+    def require_shown(
+        self, record: Record, before: TableSchema, later: Sequence[Statement], result: TableSchema
+    ) -> None:
+        """Raise DecisionMisfits if the source shows other columns than the statements that replace a DDL lead to."""
+        with contextlib.suppress(StructureNotShown):
+            found = self._found(record, before, later)
+            if self._made(record, found):
+                self._require(record, result, found)
+
+    def _require(self, record: Record, decided: TableSchema, found: TableSchema) -> None:
+        """Raise DecisionMisfits if a structure differs; both are compared as the target prints them, if it can."""
+        one, other = self._made(record, decided), self._made(record, found)
+        if changes := order_differences(one, other) if one and other else order_differences(decided, found):
+            raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
+
+    def _found(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:
+        """Return the structure after a DDL as it follows from what the source shows; raises StructureNotShown."""
+        shard, ddl = str(record.entry.shard), record.entry.statement
+        assert self._shown is not None
         try:
-            return self.shown(record)
-        except (StructureNotShown, *UNKNOWABLE):
-            return None
+            present, more = self._shown(record.entry)
+        except UNKNOWABLE as error:
+            raise StructureNotShown(shard, error.message) from error
+        if not (later := (*later, *more)):
+            return present
+        hides = StructureNotShown(shard, f"a later statement concerns it: `{one_line(later[0].text)}`")
+        if is_hidden(ddl, later, before, present):
+            raise hides
+        present, first = self._made(record, present) or present, self._made(record, before) or before
+        after, is_complete = self._replayed(record, first, later)
+        if is_complete and are_alike(after, present):
+            return before
+        text = text_between(first, after, present) if is_complete else ""
+        found = self._created(record, text) if text else None
+        if found is None or not are_alike(self._replayed(record, found, later)[0], present):
+            raise hides
+        return found
+
+    def _replayed(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> tuple[TableSchema, bool]:
+        """Return the structure after later statements, and whether it has all their changes of columns."""
+        found, is_complete = before, True
+        for statement in later:
+            with contextlib.suppress(*UNKNOWABLE, DdlUnreadable):
+                ddl = _read(statement)
+                if ddl.kind in (DdlKind.ALTER, DdlKind.INDEX):
+                    found = self._trial.effect(found, statement, ddl.subjects[0], record.entry.target)
+                    continue
+            is_complete = is_complete and changed_columns(statement) == NOTHING
+        return found, is_complete
 
     def _has(self, record: Record, found: TableSchema) -> bool:
+        """Whether the target has all of a structure."""
         present = self._present({record.entry.target}).get(record.entry.target)
         return present is not None and has_all_of(present, found)
 
     def _made(self, record: Record, structure: TableSchema) -> TableSchema | None:
         """Return the structure as the target makes it; None if it refuses."""
+        return self._created(record, structure.create_sql)
+
+    def _created(self, record: Record, create_sql: str) -> TableSchema | None:
+        """Do the same for a text; rows are read without the defaults that the target may refuse to compute."""
         entry = record.entry
-        statement = replace(entry.statement, text=create_text(structure.create_sql, entry.shard.table))
-        with contextlib.suppress(*UNKNOWABLE):
-            return self._trial.effect(None, statement, entry.shard.table, entry.target)
+        for text in dict.fromkeys((create_sql, without_computed_defaults(create_sql))):
+            statement = replace(entry.statement, text=create_text(text, entry.shard.table))
+            with contextlib.suppress(*UNKNOWABLE):
+                return self._trial.effect(None, statement, entry.shard.table, entry.target)
         return None
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:

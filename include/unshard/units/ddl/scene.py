@@ -101,7 +101,7 @@ class LockFacts:
 
     @property
     def is_undescribed(self) -> bool:
-        """Whether it waits for a CREATE TABLE, because a skip has not told the structure of a new shard."""
+        """Whether it waits for a CREATE TABLE, because nothing tells the structure after the DDL."""
         return self.state is LockState.UNDECIDED and is_undescribed(self.reason)
 
     @property

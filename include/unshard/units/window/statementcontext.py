@@ -13,7 +13,7 @@ The binlog may not tell it, or the target may refuse the DDL on an empty table.
 
 `CREATE TABLE a LIKE b` and `RENAME TABLE b TO a` tell nothing about the columns if the task does not follow table b.
 The source shows the present structure of `a`. It is the structure after that statement if no later statement concerns
-the table. The order of the steps makes that certain:
+the table (core.ddl.hiddenstructure tells it for the others). The order of the steps makes that certain:
 
 1. read the structure of the table
 2. pull the binlog to its present end, which is later than step 1
@@ -44,13 +44,12 @@ from unshard.adapters import mysql, serverstate, structures, upstream
 from unshard.adapters.meta.sourcerecords import DefaultChange
 from unshard.core.checks.items import missing_privileges, parse_grants
 from unshard.core.ddl.names import RowChange, concerned_tables, may_hide, mentions, row_change
-from unshard.core.ddl.parsed import Ddl, DdlKind
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.schemadefaults import DEPENDS, Meanings, altered, as_source_means, relies_on_schema
 from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
-from unshard.core.shown import one_line
 from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable, StructureNotShown
 from unshard.units.ddl.reconciling import TrialOfStatements
@@ -61,7 +60,7 @@ from unshard.units.work import Work
 UTF8 = {"utf8": "utf8mb3"}
 """The name that every server knows, and the name that current servers print."""
 CONVERTS = re.compile(r"\b(MODIFY|CHANGE)\b", re.IGNORECASE)
-OLD_NAME = re.compile(r"\butf8(_\w+)?\b", re.IGNORECASE)
+OLD_NAME = re.compile(r"\b_?utf8(_\w+)?\b", re.IGNORECASE)
 USUAL = "utf8mb4_0900_ai_ci"
 CONCERNED = re.compile(r"\b(DATABASE|SCHEMA|CREATE|CHARSET|SET)\b", re.IGNORECASE)
 
@@ -203,8 +202,11 @@ def _read(statement: Statement) -> Ddl | None:
 # --- the structure of a shard after its newest DDL
 
 
-def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
-    """Return the structure of a shard after its newest DDL; raises StructureNotShown."""
+def shown_structure(work: Work, entry: QueueEntry) -> tuple[TableSchema, tuple[Statement, ...]]:
+    """Return the present structure of a shard, and the statements after the checkpoint that concern it.
+
+    Raises StructureNotShown if the source does not have the table any more.
+    """
     source, table = entry.shard.source, entry.shard.table
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         found = without_refused_indexes(work, structures.read_schemas(connection, [table]))
@@ -212,11 +214,9 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
         raise StructureNotShown(str(entry.shard), "the source has no such table any more")
     pull_source(work, source)
     checkpoint = work.meta.checkpoints.one(source)  # planning requires it
-    for segment in work.store.links(source).following(checkpoint.location):
-        if segment.statement is not None and names(segment.statement, table):
-            text = one_line(segment.statement.text)
-            raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
-    return found[table]
+    run = [each for each in work.store.links(source).following(checkpoint.location) if each.statement is not None]
+    following = (each.statement for each in in_context(work, source, checkpoint.location, run))
+    return found[table], tuple(each for each in following if each is not None and names(each, table))
 
 
 def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
@@ -226,7 +226,9 @@ def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
 
 
 def names(statement: Statement, table: TableId) -> bool:
-    """Whether a statement names a table; of a text that cannot be split into tokens, whether it may name it."""
+    """Whether a statement is about a table, or cannot be read and may be about it."""
+    if ddl := _read(statement):
+        return table.folded in {found.folded for found in (*ddl.subjects, *ddl.of(Role.NEW_NAME))}
     found = mentions(statement)
     return bool({*found.named([table])}) if found.is_certain else bool(concerned_tables(statement, [table]))
 
