@@ -19,7 +19,7 @@ from dataclasses import replace
 from unshard.core.ddl.lineage import NO_COLUMNS
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.sessioneffects import added_columns
-from unshard.core.ddl.statement import TokenCursor, alter_specs, is_option, read
+from unshard.core.ddl.statement import TokenCursor, alter_specs, is_option, read_ddl
 from unshard.core.model import TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.tokens import MARIADB, tokenize
