@@ -45,7 +45,7 @@ WAITS = (
     (multiprocessing.process.BaseProcess, "join"),
     (concurrent.futures.Future, "result"),
     (processes, "await_true"),
-    (processes, "stop"),
+    (processes, "stop_program"),
     (processes, "kill"),
 )
 SHORTEST = 0.05
