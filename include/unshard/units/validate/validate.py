@@ -367,7 +367,7 @@ def stored_condition(work: Work, source: str) -> str:
 
 def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str, str]) -> TableCheck:
     """Return the check under the condition of its sources' dumps, if it has the same meaning in all places."""
-    looked = look_through(known, changed_columns(check.shards))
+    looked = look_through(known, columns_of_rules(check.shards))
     if looked.condition:
         target, *shards = (replace(place, only=looked.condition) for place in check.places)
         filtered = replace(check, target=target, shards=tuple(shards))
@@ -376,7 +376,7 @@ def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str,
     return replace(check, through=looked)
 
 
-def changed_columns(shards: Sequence[ComparedTable]) -> set[str]:
+def columns_of_rules(shards: Sequence[ComparedTable]) -> set[str]:
     """Return the columns, in lower case, whose values a rule fills or changes."""
     reshaped = [place.reshaped for place in shards if place.reshaped]
     filled = {name for each in reshaped for name, _ in each.constants}
@@ -648,7 +648,7 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     places = tuple(_place(work, shard, schema, place, found) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     dropped = {name for own in columns for name in own.dropped}
-    comparison = compare_structures(structures_by_place, changed_columns(places), dropped)
+    comparison = compare_structures(structures_by_place, columns_of_rules(places), dropped)
     if not comparison.forms:
         reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
         raise NothingInCommon(str(target), reasons)
