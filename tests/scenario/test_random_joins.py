@@ -195,6 +195,7 @@ def test_random_rollouts_end_with_the_union(start: int) -> None:
         play(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "has_barrier"),
     [

@@ -14,6 +14,7 @@ from unshard.core.window.plan import Plan
 PLANS = st.builds(Plan)
 
 
+@pytest.mark.slow
 @given(PLANS)
 def test_a_plan_comes_back_equal(plan: Plan) -> None:
     assert codec.loads(Plan, codec.dumps(plan)) == plan

@@ -80,6 +80,7 @@ def test_events_come_whole_in_any_chunks(name: str, chunks: list[tuple[int, bool
     assert packets.last == EOF
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [FULL_PACKET - 2, FULL_PACKET - 1, FULL_PACKET, 2 * FULL_PACKET - 1, 2 * FULL_PACKET])
 def test_an_event_that_takes_several_packets(size: int) -> None:
     events = [b"first", bytes(range(256)) * (size // 256) + b"x" * (size % 256), b"last"]
