@@ -67,6 +67,9 @@ def _number(low: int) -> Callable[[str], int]:
 
 
 TASK = Argument(("task",), "the task file; source files are next to it in sources/", {"metavar": "TASK.yaml"})
+TABLES = option(
+    "--table", "only this target table, as schema.table; may be repeated", "TABLE", action="append", default=[]
+)
 COMMON = (
     flag("--json", "print one JSON document on stdout, and nothing else"),
     flag("--verbose", "list all warnings, log every step, and show the traceback of an error", "-v"),
@@ -275,13 +278,7 @@ COMMANDS = (
         "unshard retry shop.yaml --table shop.orders --reason 'row 7 is corrected'",
         (
             TASK,
-            option(
-                "--table",
-                "only this target table, as schema.table; may be repeated",
-                "TABLE",
-                action="append",
-                default=[],
-            ),
+            TABLES,
             option(
                 "--lock", "instead: try the DDL of this lock again, which the target has refused", "LOCK", default=""
             ),
@@ -330,13 +327,7 @@ COMMANDS = (
         "unshard validate shop.yaml --table shop.orders",
         (
             TASK,
-            option(
-                "--table",
-                "only this target table, as schema.table; may be repeated",
-                "TABLE",
-                action="append",
-                default=[],
-            ),
+            TABLES,
             option("--threads", "concurrent queries (default 4)", "N", type=_number(1), default=4),
             option("--chunk-rows", "target rows per chunk (default 50000)", "N", type=_number(1), default=50_000),
             option("--limit", "differing keys to name per table (default 20)", "N", type=_number(1), default=20),

@@ -125,11 +125,8 @@ def _query(
     """Return a SELECT, which SQLAlchemy builds slowly. Its parameters are the values of the named columns that are not
     NULL.
     """
-    conditions = [
-        table.c[name].is_(None) if is_null else table.c[name] == bindparam(OF_ROW + name, type_=table.c[name].type)
-        for name, is_null in named
-    ]
-    query = select(*(only or (table,))).where(*conditions).order_by(*order).limit(limit)
+    values = {name: None if is_null else bindparam(OF_ROW + name, type_=table.c[name].type) for name, is_null in named}
+    query = select(*(only or (table,))).where(matches(table, values)).order_by(*order).limit(limit)
     return query.with_for_update() if lock else query
 
 
