@@ -43,6 +43,8 @@ def test_what_a_failed_test_names(tmp_path: Path) -> None:
 
 DYING = """
 import os
+import time
+from pathlib import Path
 
 import pytest
 
@@ -50,14 +52,31 @@ import pytest
 @pytest.mark.parametrize("number", range(4))
 def test_it(number):
     if {dies} and number == 2:
+        if {lingers} and not os.fork():
+            os.close(3)  # xdist writes to this pipe. The other one stays open: xdist does not hear of the death yet.
+            Path("dead").touch()
+            time.sleep(2)
         os._exit(1)
 """
+SLOW_TO_HEAR = """
+import time
+from pathlib import Path
+
+
+def pytest_runtest_logreport(report):
+    if hasattr(report, "node") and report.nodeid == "test_1.py::test_it[1]":
+        while not Path("dead").exists():
+            time.sleep(0.02)
+"""
+"""The run gives the process its next tests when that process is dead already."""
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
-    for file in range(8):
-        (tmp_path / f"test_{file}.py").write_text(DYING.format(dies=file == 5))
+@pytest.mark.parametrize(("files", "conftest"), [(8, ""), (8, SLOW_TO_HEAR), (4, "")], ids=["", "unheard", "one left"])
+def test_a_process_that_dies_costs_one_test(tmp_path: Path, files: int, conftest: str) -> None:
+    (tmp_path / "conftest.py").write_text(conftest)
+    for file in range(files):
+        (tmp_path / f"test_{file}.py").write_text(DYING.format(dies=file == 1, lingers=bool(conftest)))
     options = ["--numprocesses", "2", "-p", "tests.suite.distribution", "-p", "no:cacheprovider", "-q"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
@@ -66,6 +85,7 @@ def test_a_process_that_dies_costs_one_test(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=100,
     )
-    assert "crashed while running 'test_5.py::test_it[2]'" in run.stdout
-    assert "1 failed, 31 passed" in run.stdout
+    assert "crashed while running 'test_1.py::test_it[2]'" in run.stdout
+    assert f"1 failed, {files * 4 - 1} passed" in run.stdout
