@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
     for plugin in (distribution, failures, portions, sharedspark):
         config.pluginmanager.register(plugin)
+    gc.disable()  # The collection of tests leaves no garbage.
 
 
 # Deadlines and slow generation would measure the load of the machine. Examples are the same in every run, so that a
@@ -162,6 +163,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what stays until the end: the tests and the imported libraries."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _argnames(mark: pytest.Mark) -> list[str]:

@@ -5,10 +5,8 @@ from pathlib import Path
 
 from unshard_airflow.alerts import Alert, FailureNotifier
 
-VARIABLE = "UNSHARD_TEST_ALERTS"
-
 
 class ToFile(FailureNotifier):
     def send(self, alert: Alert) -> None:
-        with Path(os.environ[VARIABLE]).open("a") as file:
+        with Path(os.environ["UNSHARD_TEST_ALERTS"]).open("a") as file:
             file.write(f"{alert.text}\n\n")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import alerts
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import SECONDS
@@ -64,7 +63,7 @@ def _beside(merge: Merge, name: str, mode: str, options: dict[str, Any]) -> Iter
 @pytest.fixture(scope="package")
 def airflow(merge: Merge, hasty: Merge, joining: Merge) -> Iterator[Airflow]:
     """A scheduler that knows the DAGs of all tasks."""
-    settings = SETTINGS | {alerts.VARIABLE: str(merge.folder / "alerts")}
+    settings = SETTINGS | {"UNSHARD_TEST_ALERTS": str(merge.folder / "alerts")}
     with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings) as airflow:
         kinds = "full", "sync", "ddl"
         dags = [f"unshard_{kind}__{task.name}" for task in (merge, hasty, joining) for kind in kinds]

@@ -5,6 +5,7 @@ The bag is filled in a process of its own, because what counts is which modules 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,53 +23,55 @@ from unshard.core.model import ObjectAccess
 ROOT = Path(__file__).parents[3]
 HEAVY = {"pyspark", "pymysql", "pymysqlreplication", "pyarrow", "numpy", "pandas", "sqlglot", "requests"}
 PROBE = """
-import json, sys
+import json, os, sys
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetOrTimeSchedule, BaseOperator, BaseSensorOperator, task_group
 before = set(sys.modules)  # what any DAG file costs
-bag = DagBag(dag_folder=sys.argv[1])
-dags = {
-    name: {
-        "edges": {t.task_id: sorted(t.downstream_task_ids) for t in dag.tasks},
-        "rules": {t.task_id: t.trigger_rule.value for t in dag.tasks},
-        "retries": {t.task_id: t.retries for t in dag.tasks},
-        "labels": {t.task_id: t.map_index_template for t in dag.tasks if getattr(t, "map_index_template", None)},
-        "shown": {t.task_id: t.task_display_name for t in dag.tasks},
-        "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
-        "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
-        "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
-    }
-    for name, dag in bag.dags.items()
-}
-loaded = sorted(set(sys.modules) - before)
-json.dump({"errors": bag.import_errors, "dags": dags, "loaded": loaded}, open(sys.argv[2], "w"))
-"""
-
-
-def parsed(folder: Path, tasks: Path, **settings: str) -> dict[str, Any]:
-    """Fill a bag from our DAG file over those task files."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW"))}
-    env = (
-        kept
-        | {
-            "AIRFLOW_HOME": str(folder),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "UNSHARD_TASKS": str(tasks),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-            "PYTHONPATH": os.pathsep.join((str(ROOT / "include"), str(ROOT / "plugins"))),
+told = []
+for tasks, wanted in json.loads(sys.argv[2]):
+    os.environ["UNSHARD_TASKS"] = tasks
+    if wanted:
+        os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = wanted
+    bag = DagBag(dag_folder=sys.argv[1])
+    dags = {
+        name: {
+            "edges": {t.task_id: sorted(t.downstream_task_ids) for t in dag.tasks},
+            "rules": {t.task_id: t.trigger_rule.value for t in dag.tasks},
+            "retries": {t.task_id: t.retries for t in dag.tasks},
+            "labels": {t.task_id: t.map_index_template for t in dag.tasks if getattr(t, "map_index_template", None)},
+            "shown": {t.task_id: t.task_display_name for t in dag.tasks},
+            "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
+            "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
+            "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
         }
-        | settings
-    )
+        for name, dag in bag.dags.items()
+    }
+    told.append({"errors": bag.import_errors, "dags": dags, "loaded": sorted(set(sys.modules) - before)})
+json.dump(told, open(sys.argv[3], "w"))
+"""
+KINDS = ("sync", "full", "ddl", "join")
+
+
+def parsed(folder: Path, *cases: tuple[Path, str]) -> list[dict[str, Any]]:
+    """Fill a bag per case from our DAG file: the folder of the task files, and the only DAG that is asked for."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW"))}
+    env = kept | {
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "include"), str(ROOT / "plugins"))),
+    }
     told = folder / "told.json"
+    asked = json.dumps([(str(tasks), wanted) for tasks, wanted in cases])
     subprocess.run(
-        [sys.executable, "-c", PROBE, str(ROOT / "dags"), str(told)],
+        [sys.executable, "-c", PROBE, str(ROOT / "dags"), asked, str(told)],
         env=env,
         check=True,
         timeout=120,
         capture_output=True,
     )
-    body: dict[str, Any] = json.loads(told.read_text())
-    return body
+    bags: list[dict[str, Any]] = json.loads(told.read_text())
+    return bags
 
 
 def task_files(folder: Path) -> Path:
@@ -88,9 +91,25 @@ def task_files(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def bags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The bag of all DAGs, then those of processes that Airflow starts for one DAG, and that of files without error."""
     folder = tmp_path_factory.mktemp("airflow")
-    return parsed(folder, task_files(folder))
+    tasks = task_files(folder)
+    valid = shutil.copytree(tasks, folder / "valid")
+    for name in ("twin", "broken one"):
+        (valid / f"{name}.yaml").unlink()
+    special = valid / "special.yaml"
+    special.write_text((tasks / "other.yaml").read_text().replace("name: other", "name: t-Ë!s`t"))
+    cases = {"": (tasks, ""), "valid": (valid, "")}  # Those of all DAGs first: the probe asks for the DAG of the last.
+    cases |= {"twin": (tasks, "unshard_sync__orders_merge")}
+    cases |= {kind: (tasks, f"unshard_{kind}__rollout") for kind in KINDS}
+    cases["special"] = valid, f"unshard_ddl__{load_task(special).plain_name}"
+    return dict(zip(cases, parsed(folder, *cases.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def bag(bags: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return bags[""]
 
 
 @pytest.fixture(scope="module")
@@ -213,12 +232,8 @@ def test_invalid_files_are_an_import_error_that_harms_no_other(bag: dict[str, An
     assert "hunter2" not in told
 
 
-@pytest.mark.slow
-def test_task_files_without_an_error_are_no_import_error(tmp_path: Path) -> None:
-    tasks = task_files(tmp_path)
-    for name in ("twin", "broken one"):
-        (tasks / f"{name}.yaml").unlink()
-    assert parsed(tmp_path, tasks)["errors"] == {}
+def test_task_files_without_an_error_are_no_import_error(bags: dict[str, dict[str, Any]]) -> None:
+    assert bags["valid"]["errors"] == {}
 
 
 def test_unlock_and_replace_tell_what_they_are_for(bag: dict[str, Any]) -> None:
@@ -229,30 +244,19 @@ def test_unlock_and_replace_tell_what_they_are_for(bag: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.sample(reason="each starts a process", every=2)
-@pytest.mark.parametrize("kind", ["sync", "full", "ddl", "join"])
-@pytest.mark.slow
-def test_process_of_a_task_builds_only_its_own_dag(kind: str, tmp_path: Path) -> None:
-    wanted = f"unshard_{kind}__rollout"
-    bag = parsed(tmp_path, task_files(tmp_path), _AIRFLOW_PARSING_CONTEXT_DAG_ID=wanted)
-    assert set(bag["dags"]) == {wanted}
+@pytest.mark.parametrize("kind", KINDS)
+def test_process_of_a_task_builds_only_its_own_dag(kind: str, bags: dict[str, dict[str, Any]]) -> None:
+    assert set(bags[kind]["dags"]) == {f"unshard_{kind}__rollout"}
 
 
-@pytest.mark.slow
-def test_process_of_a_task_finds_the_file_of_two_with_one_name(tmp_path: Path) -> None:
-    task_files(tmp_path)
-    bag = parsed(tmp_path, tmp_path / "tasks", _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__orders_merge")
-    assert "orders_merge.yaml" in bag["dags"]["unshard_sync__orders_merge"]["doc"], "and not of its twin"
+def test_process_of_a_task_finds_the_file_of_two_with_one_name(bags: dict[str, dict[str, Any]]) -> None:
+    doc = bags["twin"]["dags"]["unshard_sync__orders_merge"]["doc"]
+    assert "orders_merge.yaml" in doc, "and not of its twin"
 
 
-@pytest.mark.slow
-def test_a_name_with_special_characters_gives_valid_dags(tmp_path: Path) -> None:
-    tasks = task_files(tmp_path)
-    file = tasks / "special.yaml"
-    file.write_text((tasks / "other.yaml").read_text().replace("name: other", "name: t-Ë!s`t"))
-    plain = load_task(file).plain_name
-    bag = parsed(tmp_path, tasks, _AIRFLOW_PARSING_CONTEXT_DAG_ID=f"unshard_ddl__{plain}")
-    assert set(bag["dags"]) == {f"unshard_ddl__{plain}"}
+def test_a_name_with_special_characters_gives_valid_dags(bags: dict[str, dict[str, Any]]) -> None:
+    (name,) = bags["special"]["dags"]
+    assert re.fullmatch(r"unshard_ddl__[\w.-]+", name, re.ASCII)
 
 
 @pytest.mark.usefixtures("plugin")
