@@ -47,7 +47,7 @@ def processes_of(folder: Path) -> list[str]:
     ("target", "mode"),
     [
         pytest.param("mariadb", "pessimistic", marks=pytest.mark.test_all("its mode has tests with a scheduler")),
-        ("mariadb", "optimistic"),
+        pytest.param("mariadb", "optimistic", marks=pytest.mark.test_all(".ci/run runs this demo after make test")),
         pytest.param(
             "tidb", "pessimistic", marks=[pytest.mark.tidb, pytest.mark.test_all("the same on another target")]
         ),

@@ -11,7 +11,7 @@ from tests.suite.portions import portion
 
 pytestmark = pytest.mark.slow
 
-GAMES = portion(0, 30, 350)
+GAMES = portion(0, 20, 350)
 KINDS: dict[str, Callable[[Random], Game]] = {
     "plain": lambda dice: Game(dice, forces=False),
     "with forced locks": lambda dice: Game(dice, forces=True),

@@ -18,7 +18,7 @@ from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.operate.command import Force, Replace, Skip
 from unshard.units.ddl import coordinate
 
-EXAMPLES = examples(5, 20, 10_000)
+EXAMPLES = examples(5, 12, 10_000)
 COLUMNS = "id int, v int"
 MEANINGLESS = "exchange partition"
 
