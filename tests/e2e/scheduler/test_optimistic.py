@@ -49,7 +49,9 @@ def shown(browser: Browser, airflow: Airflow, merge: Merge) -> str:
     return browser.text("table.matrix")
 
 
-@pytest.mark.test_all("the demo in this mode, which .ci/run runs, waits so; tests/integration/task/test_joined_views.py has the matrix")
+@pytest.mark.test_all(
+    "the demo in this mode, which .ci/run runs, waits so; tests/integration/task/test_joined_views.py has the matrix"
+)
 def test_a_rollout_has_one_run_that_waits_until_it_is_complete(
     airflow: Airflow, joined: Merge, join: str, browser: Browser
 ) -> None:
