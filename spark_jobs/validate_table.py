@@ -16,15 +16,15 @@ from unshard.config import environment_connections, load_task
 from unshard.config.allowed import allowed_spark_connection
 from unshard.core.model import TableId
 from unshard.units.validate.validate import (
-    ChunkResult,
-    RangeComparison,
+    ComparedRange,
+    RangeSums,
     Sessions,
     Settings,
     TableCheck,
     TableResult,
     chunk_rows,
     ranges,
-    read_comparison,
+    read_sums,
     validate,
     write_range,
 )
@@ -38,11 +38,11 @@ def run_validation(
 ) -> tuple[TableResult, ...]:
     """Validate in a live session, `parallelism` ranges at a time."""
 
-    def on_spark(check: TableCheck) -> Iterator[ChunkResult]:
+    def on_spark(check: TableCheck) -> Iterator[ComparedRange]:
         with Sessions() as sessions:
             spans = [write_range(span) for span in ranges(sessions, check, chunk_rows(check, settings))]
-        for text in map_items(spark, RangeComparison(check, settings.limit), spans, parallelism):
-            yield ChunkResult(*read_comparison(text))
+        for text in map_items(spark, RangeSums(check), spans, parallelism):
+            yield read_sums(text)
 
     return validate(work, tables, settings, comparer=on_spark)
 

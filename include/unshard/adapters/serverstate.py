@@ -108,6 +108,11 @@ def limit_row_wait(connection: Connection, seconds: int) -> None:
     query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (seconds,))
 
 
+def lock_what_is_read(connection: Connection) -> None:
+    """Let each SELECT in a transaction of the session lock its rows for reading, also in a derived table."""
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+
+
 def read_committed(connection: Connection) -> None:
     """Let each statement of the session see what is committed when it runs."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

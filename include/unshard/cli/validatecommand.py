@@ -23,9 +23,9 @@ REASONS = {
 
 
 def validate_command(options: Namespace, console: Console) -> Answer:
-    """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict."""
+    """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict yet."""
     task = console.load(options.task)
-    settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
+    settings = Settings(options.threads, options.chunk_rows, limit=options.limit, wait=options.wait)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
@@ -82,6 +82,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
             {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
         ],
         "more_differences": _has_more(verdict, limit),
+        "pending": {"rows": len(verdict.pending), "because": verdict.why_pending or None},
         "waiting": {
             "locks": [*verdict.waiting.locks],
             "held_rows": verdict.waiting.held_rows,
@@ -112,6 +113,8 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
         lines = [f"{target}: NO VERDICT, {verdict.error}"]
     elif verdict.equal:
         lines = [f"{target}: equal, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
+    elif not verdict.differs:
+        lines = [f"{target}: no difference is proven, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
     else:
         lines = [
             f"{target}: DIFFERS, {rows} in the target, {amount(verdict.rows_union)} in {verdict.shards} shards, "
@@ -129,6 +132,9 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
     lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]
     if _has_more(verdict, limit):
         lines.append(f"  … and perhaps more; use --limit to list more than {limit}")
+    if verdict.pending:
+        why = f": {verdict.why_pending}" if verdict.why_pending else ""
+        lines.append(f"  pending: {amount(len(verdict.pending))} keys, whose changes may be on their way{why}")
     return [*lines, *_waiting(verdict.waiting)]
 
 
@@ -174,7 +180,8 @@ def _summary(verdicts: tuple[TableResult, ...], equal: bool, seconds: float) -> 
     rows = f"{amount(sum(verdict.rows_target for verdict in verdicts))} rows compared in {seconds:.1f} s"
     if equal:
         return f"target and union of the shards are equal: {len(verdicts)} table(s), {rows}"
-    different, unknown = sum(each.differs for each in verdicts), sum(each.error is not None for each in verdicts)
+    different = sum(each.differs for each in verdicts)
+    unknown = sum(not (each.equal or each.differs) for each in verdicts)
     told = [f"target and union of the shards DIFFER in {different} of {len(verdicts)} table(s)"] if different else []
     told += [f"{unknown} of {len(verdicts)} table(s) have NO VERDICT"] if unknown else []
     return ", ".join([*told, rows])

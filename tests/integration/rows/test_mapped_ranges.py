@@ -13,7 +13,7 @@ from unshard.core.rules.columnmapping import Affix, Change, Mapped, PartitionId
 from unshard.core.rules.reshaping import Extracted, Reshaping, seen
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.validate.checksum import compare_structures
-from unshard.units.validate.validate import Sessions, TableCheck, compare_range, ranges, reshaped_place
+from unshard.units.validate.validate import Sessions, TableCheck, narrow, ranges, reshaped_place
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -130,7 +130,7 @@ def test_a_mapped_key_is_read_once_and_by_index(
     with Sessions() as sessions:
         spans = list(ranges(sessions, check, 400))
         assert len(spans) == 21
-        assert all(compare_range(sessions, check, span, 9)[1] == [] for span in spans)
+        assert all(narrow(sessions, check, span, 9) == [] for span in spans)
         for shard in shards:
             ((read,),) = sessions.query(
                 shard,
@@ -140,7 +140,7 @@ def test_a_mapped_key_is_read_once_and_by_index(
             assert 4000 <= int(read or 0) < 4200, "more would be a scan of the table for each range"
         world.run("s2 b", "UPDATE {table} SET v = 0 WHERE id = 3999", "INSERT INTO {table} VALUES (-1, 1)")
         world.run("s1 a", "DELETE FROM {table} WHERE id = 1")
-        found = [each for span in spans for each in compare_range(sessions, check, span, 9)[1]]
+        found = [each for span in spans for each in narrow(sessions, check, span, 9)]
     assert [(int(each.key[0] or 0), each.shards) for each in found] == [
         ((1 << 59) + 1, ()),
         ((2 << 59) - 1, ("s2 b",)),

@@ -151,10 +151,23 @@ def checksum(hashed: str) -> str:
     return f"COUNT(*), COALESCE(SUM(CAST(CONV(LEFT({hashed}, 16), 16, 10) AS UNSIGNED)), 0)"
 
 
+BYTES_AS = "0x"
+
+
+def is_bytes(column: Column) -> bool:
+    """Whether values are shown in hexadecimal digits."""
+    return _family(column) is Family.BYTES
+
+
+def has_readable_bytes(column: Column) -> bool:
+    """Whether the bytes that the binlog and a dump have for a value are those of its text."""
+    return column.data_type != "bit" and _family(column) not in (Family.FLOAT, Family.PRINTED)
+
+
 def readable_expression(form: HashedForm, column: Column) -> str:
     """Return the SQL expression for a value in the form for people: text, or 0x… for bytes."""
-    if _family(column) is Family.BYTES:
-        return f"CONCAT('0x', HEX({identifier(column.name)}))"
+    if is_bytes(column):
+        return f"CONCAT('{BYTES_AS}', HEX({identifier(column.name)}))"
     return f"CONVERT({_value(form, column)} USING utf8mb4)" if form.converted else _readable(form, column)
 
 

@@ -19,7 +19,7 @@ trailing spaces, BINARY padded with zeros, a number that is the index of an ENUM
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -273,10 +273,15 @@ def _conversion(match: _Match, *, is_exact: bool) -> Conversion:
 
 def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
     """Return the target's columns for the shard's columns; raises RowRefused with column and key."""
-    arrays = [_array_of(field, columns) for field in plan.fields]
-    converted = [_converted(plan, number, arrays) for number in range(len(arrays))]
+    converted = convert_some(plan, columns, range(len(plan.fields)))
     refuse_nulls(plan.destination, converted)
     return converted
+
+
+def convert_some(plan: Conversion, columns: Sequence[pa.Array], numbers: Iterable[int]) -> list[pa.Array]:
+    """Return some of the target's columns, by their numbers in the plan; NULL is not refused."""
+    arrays = [_array_of(field, columns) for field in plan.fields]
+    return [_converted(plan, number, arrays) for number in numbers]
 
 
 def _shown_key(structure: TableSchema, fields: Sequence[TargetField]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ Each server returns one count and one sum per range and table. Ranges with diffe
 until the rows are few enough to be fetched as (key, hash) and compared here. A table without a key that all servers
 sort alike is compared whole, and narrowed by the first digits of the row hashes instead of by ranges of its key.
 
-The comparison only reads, and each statement sees its own moment. Compare servers without writes, or check a difference
-again while its table is being written.
+Each statement sees its own moment, so rows that are being written differ at first. Each differing key is compared again
+and judged by the binlog (core/validate/proof.py): it is a proven difference, or a change of it is on its way.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pymysql.connections import Connection
 
@@ -31,7 +32,7 @@ from unshard.core.ddl.columnnames import Names, with_names
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
-from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.rules.reshaping import ReshapedShard, Reshaping, seen, shard_with_names
 from unshard.core.sql.keyrange import NEVER, KeyRange
@@ -44,10 +45,12 @@ from unshard.core.validate.comparedrows import (
     compared_rows,
     without_columns,
 )
-from unshard.core.validate.rowdifferences import Because, DifferenceKind, NotYetInTarget, RowDifference, Rows, explain
+from unshard.core.validate.proof import Touched, Verdict
+from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference, Rows, explain
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate, PacketTooSmall
 from unshard.units.full.discover import FoundShards, find_shards
+from unshard.units.validate.evidence import positions, touched_since
 from unshard.units.work import Work
 
 LEAF_ROWS = 4_000
@@ -116,6 +119,8 @@ class Sessions:
 
     _opened: list[Connection] = field(default_factory=list)
     _local: threading.local = field(default_factory=threading.local)
+    row_wait: int = 3
+    """Seconds that `committed_rows` waits for a row that another transaction has changed."""
 
     def __enter__(self) -> "Sessions":
         return self
@@ -128,10 +133,22 @@ class Sessions:
         """Run a statement on the place's server; values are returned as the bytes that the server prints."""
         return mysql.query(self.connection(place), sql)
 
-    def connection(self, place: ComparedTable) -> Connection:
+    def committed_rows(self, place: ComparedTable, sql: str) -> list[tuple[bytes | None, ...]]:
+        """Run a statement that waits for the transactions that change its rows.
+
+        A binlog has a transaction a moment before the server shows it. This statement sees all that the binlog has.
+        """
+        connection = self.connection(place, waits=True)
+        mysql.begin(connection)
+        try:
+            return mysql.query(connection, sql)
+        finally:
+            mysql.rollback(connection)
+
+    def connection(self, place: ComparedTable, *, waits: bool = False) -> Connection:
         """Return this thread's connection to the place's server."""
-        own: dict[tuple[Server, bool], Connection] = self._local.__dict__.setdefault("connections", {})
-        wanted = place.server, bool(place.only)
+        own: dict[tuple[Server, bool, bool], Connection] = self._local.__dict__.setdefault("connections", {})
+        wanted = place.server, bool(place.only), waits
         if wanted not in own:
             connection = mysql.connect_raw(place.server, _where(place))
             self._opened.append(connection)
@@ -140,6 +157,9 @@ class Sessions:
                 raise PacketTooSmall(str(place.server), packet, MINIMAL_PACKET)
             if place.only:
                 tablerows.prepare_condition(connection)
+            if waits:
+                serverstate.lock_what_is_read(connection)
+                serverstate.limit_row_wait(connection, self.row_wait)
             own[wanted] = connection
         return own[wanted]
 
@@ -210,43 +230,30 @@ def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) ->
     waiting = [span]
     while waiting and len(found) < limit:
         part = waiting.pop()
-        sums = _all_checksums(sessions, check, part)
+        sums = all_checksums(sessions, check, part)
         if agree(sums):
             continue
         halves = _halves(sessions, check, part, sums)
         if halves:
             waiting.extend(reversed(halves))
         else:
+            # First the target: what it has of a key, the shards have had before.
             rows = {p.name: _rows(sessions, check, p, p.seen.where(_condition(check, p, part))) for p in check.places}
             found.extend(explain(rows.pop(PLACE_TARGET), rows, keyed=True))
     return found
 
 
-def compare_range(
-    sessions: Sessions, check: TableCheck, span: KeyRange, limit: int
-) -> tuple[dict[str, Sum], list[RowDifference]]:
-    """Compare one range completely in this thread."""
-    sums = _all_checksums(sessions, check, span)
-    return sums, [] if agree(sums) else narrow(sessions, check, span, limit)
-
-
 @dataclass(frozen=True, slots=True)
-class RangeComparison:
-    """`compare_range` as a function over text, for a Spark task."""
+class RangeSums:
+    """Sums of a range as a function over text, for a Spark task."""
 
     check: TableCheck
-    limit: int
 
     def __call__(self, span: str) -> Iterator[str]:
         """Compare the range in the text `span`; yield the one result as text."""
         with Sessions() as sessions:
-            sums, differences = compare_range(sessions, self.check, read_range(span), self.limit)
-        yield json.dumps(
-            {
-                "sums": {place: [each.rows, str(each.total)] for place, each in sums.items()},
-                "differences": [[each.kind, each.key, each.shards, each.count] for each in differences],
-            }
-        )
+            sums = all_checksums(sessions, self.check, read_range(span))
+        yield json.dumps([span, {place: [each.rows, str(each.total)] for place, each in sums.items()}])
 
 
 def write_range(span: KeyRange) -> str:
@@ -261,16 +268,14 @@ def read_range(text: str) -> KeyRange:
     return KeyRange(lower, upper)
 
 
-def read_comparison(text: str) -> tuple[dict[str, Sum], tuple[RowDifference, ...]]:
-    """Read the result of a `RangeComparison`."""
-    body = json.loads(text)
-    sums = {place: Sum(rows, int(total)) for place, (rows, total) in body["sums"].items()}
-    return sums, tuple(
-        RowDifference(DifferenceKind(k), tuple(key), tuple(s), n) for k, key, s, n in body["differences"]
-    )
+def read_sums(text: str) -> "ComparedRange":
+    """Read the result of a `RangeSums`."""
+    span, sums = json.loads(text)
+    return read_range(span), {place: Sum(rows, int(total)) for place, (rows, total) in sums.items()}
 
 
-def _all_checksums(sessions: Sessions, check: TableCheck, span: KeyRange) -> dict[str, Sum]:
+def all_checksums(sessions: Sessions, check: TableCheck, span: KeyRange) -> dict[str, Sum]:
+    """Return count and sum of the range in all places."""
     found: dict[str, Sum] = {}
     for places in check.by_server:
         found |= checksums(sessions, check, places, span)
@@ -340,9 +345,10 @@ def _rows(sessions: Sessions, check: TableCheck, place: ComparedTable, rows: str
     forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
     columns = [checksum.readable_expression(form, place.schema.column(form.column)) for form in forms]
     sql = tablerows.hashes_and_columns(_hash(check, place), columns, rows)
+    is_final = check.comparison.ranged and place.name != PLACE_TARGET
+    found = sessions.committed_rows(place, sql) if is_final else sessions.query(place, sql)
     return Counter(
-        (tuple(None if value is None else _text(value) for value in key), _text(digest))
-        for digest, *key in sessions.query(place, sql)
+        (tuple(None if value is None else _text(value) for value in key), _text(digest)) for digest, *key in found
     )
 
 
@@ -407,9 +413,16 @@ class Settings:
     """Minimum number of rows per shard in a chunk; with fewer, the statements would cost more than the rows."""
     limit: int = 20
     """Number of differing keys that are named per table."""
+    wait: float = 60.0
+    """Seconds that pending keys of a table are waited for."""
 
 
 DEFAULTS = Settings()
+NAMED_PER_RANGE = 20_000
+"""Differing keys of a range that are looked at: most of them may be on their way."""
+STILL_SECONDS = 5.0
+"""Windows that have not moved for so long are not waited for."""
+POLL_SECONDS = 0.05
 MOST_DIVERTED = 10_000
 """Number of diverted rows that are searched for among the differences."""
 
@@ -430,6 +443,10 @@ class TableResult:
     differing_chunks: int
     waiting: NotYetInTarget
     seconds: float
+    pending: tuple[RowDifference, ...] = ()
+    """Keys that changes on their way may make equal."""
+    why_pending: str = ""
+    """Why every difference is pending, if that has a reason of its own."""
     unseen: tuple[str, ...] = ()
     """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
     through: ValidationFilter = ALL_ROWS
@@ -449,7 +466,7 @@ class TableResult:
     @property
     def equal(self) -> bool:
         """Whether target and union agree in everything that was compared, and no column is lost."""
-        return not self.error and not self.differs
+        return not (self.error or self.differs or self.pending)
 
     @property
     def differs(self) -> bool:
@@ -466,14 +483,6 @@ class Chunked:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkResult:
-    """One compared range. It has `differences` only if the sums differ, and no more than the limit."""
-
-    sums: Mapping[str, Sum]
-    differences: tuple[RowDifference, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Incomparable:
     """A target table that cannot be compared, and why."""
 
@@ -485,7 +494,8 @@ class Incomparable:
 
 _Found = tuple[Shard, TableSchema]
 Watch = Callable[[Chunked], None]
-Comparer = Callable[[TableCheck], Iterator[ChunkResult]]
+ComparedRange = tuple[KeyRange, Mapping[str, Sum]]
+Comparer = Callable[[TableCheck], Iterator[ComparedRange]]
 """Compares all ranges of a table: on threads here, on Spark in spark_jobs/validate_table.py."""
 
 
@@ -500,20 +510,21 @@ def validate(
     checks = plan_checks(work, tables)
     waiting = _waiting(work)
     with Sessions() as sessions, _pool(settings.threads) as pool:
-        compare = comparer or (lambda check: _on_threads(check, settings, sessions, pool))
-        return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), compare, watch) for each in checks)
+        compare = comparer or (lambda check: _compared(check, settings, sessions, pool))
+        comparison = _TableComparison(work, settings, sessions, pool, compare, watch)
+        return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
 
 
 def _target_of(each: TableCheck | Incomparable) -> TableId:
     return each.target if isinstance(each, Incomparable) else each.target.table
 
 
-def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, compare: Comparer, watch: Watch) -> TableResult:
+def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, comparison: "_TableComparison") -> TableResult:
     """Compare a table; an error that concerns it alone becomes its result."""
     if isinstance(each, Incomparable):
         return _without_verdict(each, waiting)
     try:
-        return _judged(each, waiting, compare(each), watch)
+        return comparison.judged(each, waiting)
     except UnshardError as error:
         found = _incomparable(each.target.table, error, len(each.shards), each.unseen)
         return _without_verdict(found, waiting)
@@ -704,59 +715,133 @@ def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def _judged(check: TableCheck, waiting: NotYetInTarget, results: Iterator[ChunkResult], watch: Watch) -> TableResult:
-    began = time.monotonic()
-    target, shards, chunks, differing = Sum(), Sum(), 0, 0
-    differences: list[RowDifference] = []
-    for result in results:
-        chunks += 1
-        target, shards = target + result.sums[PLACE_TARGET], shards + union(result.sums)
-        differing += not agree(result.sums)
-        differences += result.differences
-        watch(Chunked(check.target.table, chunks, target.rows))
-    comparison = check.comparison
-    return TableResult(
-        target=check.target.table,
-        key=comparison.key,
-        compared=tuple(form.column for form in comparison.forms),
-        left_out=comparison.left_out,
-        shards=len(check.shards),
-        chunks=chunks,
-        rows_target=target.rows,
-        rows_union=shards.rows,
-        differences=tuple(differences),
-        differing_chunks=differing,
-        waiting=waiting,
-        seconds=time.monotonic() - began,
-        unseen=check.unseen,
-        through=check.through,
-    )
+@dataclass(frozen=True, slots=True)
+class _Narrowed:
+    """What is known of the ranges whose sums differ."""
+
+    settled: Mapping[KeyRange, Sequence[RowDifference]]
+    """Proven and explained differences."""
+    pending: Sequence[RowDifference]
+    why_pending: str
+    waiting: NotYetInTarget
 
 
-def _on_threads(
-    check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
-) -> Iterator[ChunkResult]:
-    """Compare all ranges first, then narrow the differing ones until enough keys are named."""
-    suspects: list[tuple[KeyRange, dict[str, Sum]]] = []
-    for span, sums in _compared(check, settings, sessions, pool):
-        if agree(sums):
-            yield ChunkResult(sums)
-        else:
-            suspects.append((span, sums))
-    found = 0
-    for first in range(0, len(suspects), settings.threads):
-        some = suspects[first : first + settings.threads]
-        enough = found >= settings.limit
-        asked = [None if enough else pool.submit(narrow, sessions, check, span, settings.limit) for span, _ in some]
-        for (_, sums), future in zip(some, asked, strict=True):
-            differences = tuple(future.result()) if future else ()
-            found += len(differences)
-            yield ChunkResult(sums, differences)
+@dataclass(frozen=True, slots=True)
+class _TableComparison:
+    """Compares a table: first the sums of all ranges, then the rows of those that differ, until all is settled."""
+
+    work: Work
+    settings: Settings
+    sessions: Sessions
+    pool: ThreadPoolExecutor
+    compare: Comparer
+    watch: Watch
+
+    def judged(self, check: TableCheck, waiting: NotYetInTarget) -> TableResult:
+        began = time.monotonic()
+        target, shards, chunks, suspects = Sum(), Sum(), 0, list[KeyRange]()
+        for span, sums in self.compare(check):
+            chunks += 1
+            target, shards = target + sums[PLACE_TARGET], shards + union(sums)
+            suspects += [] if agree(sums) else [span]
+            self.watch(Chunked(check.target.table, chunks, target.rows))
+        found = self._narrowed(check, suspects) if suspects else _Narrowed({}, (), "", waiting)
+        comparison = check.comparison
+        return TableResult(
+            target=check.target.table,
+            key=comparison.key,
+            compared=tuple(form.column for form in comparison.forms),
+            left_out=comparison.left_out,
+            shards=len(check.shards),
+            chunks=chunks,
+            rows_target=target.rows,
+            rows_union=shards.rows,
+            differences=tuple(chain.from_iterable(found.settled.values())),
+            differing_chunks=len(found.settled),
+            waiting=found.waiting,
+            seconds=time.monotonic() - began,
+            unseen=check.unseen,
+            through=check.through,
+            pending=tuple(found.pending),
+            why_pending=found.why_pending,
+        )
+
+    def _narrowed(self, check: TableCheck, suspects: Sequence[KeyRange]) -> _Narrowed:
+        """Compare the rows of ranges again and again, until no key is pending or there is no point in waiting."""
+        deadline = time.monotonic() + self.settings.wait
+        spans, settled = list(suspects), dict[KeyRange, list[RowDifference]]()
+        while True:
+            found = self._looked_at(check, spans)
+            settled |= {span: [*some] for span, some in found.settled.items() if some}
+            spans = [span for span, some in found.pending.items() if some]
+            is_over = not spans or time.monotonic() > deadline
+            if is_over or not self._passed(found.touched.until, deadline):
+                pending = tuple(chain.from_iterable(found.pending.values()))
+                return _Narrowed(settled, pending, found.touched.anything, found.waiting)
+            check = self._planned_again(check)
+
+    def _looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "_Look":
+        """Compare the rows of ranges, and decide on each difference."""
+        sources = {place.name.split()[0]: list[TableId]() for place in check.shards}
+        for place in check.shards:
+            sources[place.name.split()[0]].append(place.table)
+        before = positions(self.work, [*sources])
+        waiting = _waiting(self.work).get(check.target.table, NotYetInTarget())
+        limit = NAMED_PER_RANGE if check.comparison.ranged else self.settings.limit
+        asked = [self.pool.submit(narrow, self.sessions, check, span, limit) for span in spans]
+        found = dict(zip(spans, (each.result() for each in asked), strict=True))
+        if not any(found.values()):
+            return _Look({}, {}, Touched(), waiting)
+        key = check.comparison.key
+        touched = touched_since(self.work, check.target.table, sources, key, before)
+        if not touched.anything and _structures(self._planned_again(check)) != _structures(check):
+            touched = replace(touched, anything="a structure has changed during the comparison")
+        settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
+        for span, differences in found.items():
+            for each in differences:
+                verdict = touched.verdict(each, keyed=check.comparison.ranged)
+                is_known = verdict is Verdict.PROVEN or waiting.because(key, each)
+                (settled if is_known else pending).setdefault(span, []).append(each)
+        return _Look(settled, pending, touched, waiting)
+
+    def _planned_again(self, check: TableCheck) -> TableCheck:
+        (planned,) = plan_checks(self.work, [check.target.table])
+        if isinstance(planned, Incomparable):
+            raise planned.error
+        return planned
+
+    def _passed(self, until: Mapping[str, Location] | None, deadline: float) -> bool:
+        """Wait until the windows have passed these positions; return whether they have, or still move."""
+        wanted, reached, moved_at = until or {}, dict[str, Location](), time.monotonic()
+        while wanted and (now := time.monotonic()) < deadline:
+            found = positions(self.work, [*wanted])
+            if all(found[source] >= end for source, end in wanted.items()):
+                return True
+            if found != reached:
+                reached, moved_at = found, now
+            if now - moved_at > STILL_SECONDS:
+                return False
+            time.sleep(POLL_SECONDS)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at the rows of ranges."""
+
+    settled: Mapping[KeyRange, Sequence[RowDifference]]
+    pending: Mapping[KeyRange, Sequence[RowDifference]]
+    touched: Touched
+    waiting: NotYetInTarget
+
+
+def _structures(check: TableCheck) -> list[tuple[str, str]]:
+    return [(place.name, place.schema.create_sql) for place in check.places]
 
 
 def _compared(
     check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
-) -> Iterator[tuple[KeyRange, dict[str, Sum]]]:
+) -> Iterator[ComparedRange]:
     """Yield the sums of each range; the servers work a few ranges ahead."""
     ahead: list[tuple[KeyRange, list[Future[dict[str, Sum]]]]] = []
     for span in ranges(sessions, check, chunk_rows(check, settings)):

@@ -1,0 +1,125 @@
+"""Under writes, `unshard validate` reports exactly the rows that are wrong, and no row that is on its way."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from tests.lifetask import LifeTask, task
+from unshard.core.validate.rowdifferences import DifferenceKind
+from unshard.units.validate.validate import Settings, TableResult, validate
+from unshard_demo.servers import MariaDb
+
+__all__ = ["task"]
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+ROWS = 600
+HOT = 5
+"""Rows that change all the time, forth and back."""
+SETTINGS = Settings(chunk_rows=100, limit=1000, wait=20.0)
+
+
+@contextlib.contextmanager
+def repeated(act) -> Iterator[None]:
+    """Call the function again and again, in a thread, until the end of the block; it gets the number of the call."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        for number in itertools.count():
+            if is_over.is_set():
+                return
+            act(number)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        try:
+            yield
+        finally:
+            is_over.set()
+            running.result()
+
+
+def writes(server: MariaDb, shard: str, first: int):
+    """Return a function that changes rows of a shard; the rows from `first + HOT` on stay as they are."""
+
+    def write(number: int) -> None:
+        fresh = first + ROWS + number
+        server.run(
+            f"INSERT INTO {shard} VALUES ({fresh}, 'new')",
+            f"UPDATE {shard} SET v = IF(v = 'a', 'b', 'a') WHERE id < {first + HOT} AND id >= {first}",
+            f"UPDATE {shard} SET v = 'changed' WHERE id = {fresh - 3} AND {number} > 3",
+            f"DELETE FROM {shard} WHERE id = {fresh - 9} AND {number} > 9",
+        )
+
+    return write
+
+
+@contextlib.contextmanager
+def under_load(task: LifeTask) -> Iterator[None]:
+    """Write into the shards for the block, and apply windows one after the other."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(repeated(lambda _: task.go()))
+        for number, (source, (shard,)) in enumerate(task.shards.items()):
+            stack.enter_context(repeated(writes(task.sources[source], shard, 1 + number * 1_000_000)))
+        yield
+
+
+@pytest.fixture
+def loaded(task: LifeTask) -> LifeTask:
+    for number, (source, (shard,)) in enumerate(task.shards.items()):
+        first = 1 + number * 1_000_000
+        task.sources[source].run(
+            f"DELETE FROM {shard}",
+            f"INSERT INTO {shard} SELECT {first} + seq, CONCAT('row ', seq) FROM {task.name}.seq_0_to_{ROWS - 1}",
+        )
+    task.go()
+    return task
+
+
+def judged(task: LifeTask, wait: float = SETTINGS.wait) -> TableResult:
+    with task.work() as work:
+        (verdict,) = validate(work, settings=replace(SETTINGS, wait=wait))
+    return verdict
+
+
+def test_exactly_the_planted_differences_are_reported(loaded: LifeTask) -> None:
+    into = f"{loaded.name}_to.t"
+    planted = {
+        "100": f"UPDATE {into} SET v = 'wrong' WHERE id = 100",
+        "101": f"UPDATE {into} SET v = NULL WHERE id = 101",
+        "102": f"UPDATE {into} SET v = CONCAT(v, ' ') WHERE id = 102",
+        "103": f"UPDATE {into} SET v = UPPER(v) WHERE id = 103",
+        "104": f"DELETE FROM {into} WHERE id = 104",
+        "900000": f"INSERT INTO {into} VALUES (900000, 'extra')",
+        "1000200": f"UPDATE {into} SET v = 'row 300' WHERE id = 1000200",
+    }
+    with under_load(loaded):
+        before = judged(loaded)
+        assert (before.error, before.differences) == (None, ())
+        loaded.target.run(*planted.values())
+        for _ in range(3):
+            found = judged(loaded)
+            assert {each.key[0] for each in found.differences} == {*planted}
+    assert {each.key[0]: each.kind for each in found.differences if each.kind is not DifferenceKind.DIFFERENT} == {
+        "104": DifferenceKind.MISSING,
+        "900000": DifferenceKind.EXTRA,
+    }
+    loaded.go()
+    last = judged(loaded)
+    assert ({each.key[0] for each in last.differences}, last.pending) == ({*planted}, ())
+
+
+def test_rows_that_no_window_has_applied_are_pending(loaded: LifeTask) -> None:
+    (shard,) = loaded.shards["s1"]
+    loaded.insert("s1", shard, 700_001)
+    loaded.target.run(f"DELETE FROM {loaded.name}_to.t WHERE id = 50")
+    found = judged(loaded, wait=0)
+    assert [each.key for each in found.differences] == [("50",)]
+    assert [each.key for each in found.pending] == [("700001",)]
+    loaded.sources["s1"].run(f"ALTER TABLE {shard} ADD w INT")
+    found = judged(loaded, wait=0)
+    assert not found.differences and {each.key[0] for each in found.pending} == {"50", "700001"}
+    assert "ADD w INT" in found.why_pending or "structure" in found.why_pending
