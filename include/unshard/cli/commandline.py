@@ -331,7 +331,7 @@ COMMANDS = (
             option("--threads", "concurrent queries (default 4)", "N", type=_number(1), default=4),
             option("--chunk-rows", "target rows per chunk (default 50000)", "N", type=_number(1), default=50_000),
             option("--limit", "differing keys to name per table (default 20)", "N", type=_number(1), default=20),
-            option("--wait", "longest wait for windows, per table (default 60)", "SECONDS", type=_number(0), default=60),
+            option("--wait", "longest wait for windows, in seconds (default 60)", "N", type=_number(0), default=60),
         ),
         "unshard.cli.validatecommand",
         "0 equal, 2 different, 1 error, or changes of some rows are on their way",

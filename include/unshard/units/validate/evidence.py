@@ -28,11 +28,11 @@ from unshard.units.rows.sparserows import FIRST_COLUMN, is_sparse
 from unshard.units.work import Work
 
 MOST_BYTES = 256 << 20
-"""Of a binlog between the two positions. Windows that are farther behind apply it first."""
+"""Of a binlog between the two positions. If it is longer, windows have to apply it first."""
 
 
 class _TooFarBehind(Exception):
-    """The windows are so far behind that the comparison does not read all of it."""
+    """The binlog after the checkpoint is too long to be read for a comparison."""
 
 
 def positions(work: Work, sources: Sequence[str]) -> dict[str, Location]:
@@ -57,13 +57,15 @@ def touched_since(
     anything = ""
     for source, tables in shards.items():
         state = work.meta.sources.get(source)
-        if state is None or state.phase is not Phase.SYNC or source not in before:
+        if state is None:
+            continue  # nothing has begun, so nothing is on its way
+        if state.phase is not Phase.SYNC or source not in before:
             return Touched(anything=f"source {source} is not loaded yet")
         try:
             reader = _Reader(work, state, target, tables, key)
             until[source] = reader.read(before[source])
         except _TooFarBehind:
-            anything = f"the windows are more than {MOST_BYTES >> 20} MiB behind source {source}"
+            anything = f"the windows have yet to apply more than {MOST_BYTES >> 20} MiB of source {source}"
         except UnshardError as error:
             anything = f"the binlog of source {source} does not tell: {error}"
         else:
