@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lifetask import LifeTask, task
-from unshard.core.validate.rowdifferences import DifferenceKind
+from unshard.core.validate.rowdifferences import Because, DifferenceKind
 from unshard.units.validate.validate import Settings, TableResult, validate
 from unshard_demo.servers import MariaDb
 
@@ -48,7 +48,7 @@ def writes(server: MariaDb, shard: str, first: int):
     def write(number: int) -> None:
         fresh = first + ROWS + number
         server.run(
-            f"INSERT INTO {shard} VALUES ({fresh}, 'new')",
+            f"INSERT INTO {shard} (id, v) VALUES ({fresh}, 'new')",
             f"UPDATE {shard} SET v = IF(v = 'a', 'b', 'a') WHERE id < {first + HOT} AND id >= {first}",
             f"UPDATE {shard} SET v = 'changed' WHERE id = {fresh - 3} AND {number} > 3",
             f"DELETE FROM {shard} WHERE id = {fresh - 9} AND {number} > 9",
@@ -123,3 +123,23 @@ def test_rows_that_no_window_has_applied_are_pending(loaded: LifeTask) -> None:
     found = judged(loaded, wait=0)
     assert not found.differences and {each.key[0] for each in found.pending} == {"50", "700001"}
     assert "ADD w INT" in found.why_pending or "structure" in found.why_pending
+
+
+def test_of_a_shard_that_holds_rows_only_their_keys_are_explained(loaded: LifeTask) -> None:
+    (shard,), into = loaded.shards["s1"], f"{loaded.name}_to.t"
+    loaded.sources["s1"].run(
+        f"ALTER TABLE {shard} ADD w INT FIRST",
+        f"INSERT INTO {shard} VALUES (1, 700001, 'held')",
+        f"UPDATE {shard} SET v = 'held' WHERE id = 60",
+        f"DELETE FROM {shard} WHERE id = 61",
+    )
+    loaded.go()
+    loaded.target.run(f"UPDATE {into} SET v = 'wrong' WHERE id = 100", f"INSERT INTO {into} VALUES (900000, 'extra')")
+    found = judged(loaded)
+    assert {each.key[0]: found.because(each) for each in found.differences} == {
+        **dict.fromkeys(("700001", "60", "61"), Because.HELD),
+        **dict.fromkeys(("100", "900000")),
+    }
+    with under_load(loaded):
+        found = judged(loaded)
+    assert {each.key[0] for each in found.differences if not found.because(each)} == {"100", "900000"}

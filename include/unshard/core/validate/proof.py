@@ -11,18 +11,12 @@ Keys are compared in a form that ignores all that collations and types of column
 alike make a difference pending, never proven.
 """
 
-import re
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 from unshard.core.model import Location
-from unshard.core.validate.rowdifferences import Key, RowDifference
-
-FoldedKey = tuple[str | None, ...]
-_ZERO_FRACTION = re.compile(r"(:\d\d)\.0+\Z")
+from unshard.core.validate.rowdifferences import FoldedKey, RowDifference, folded_key
 
 
 class Verdict(StrEnum):
@@ -49,18 +43,3 @@ class Touched:
         if self.anything or (self.keys if not keyed else folded_key(difference.key) in self.keys):
             return Verdict.PENDING
         return Verdict.PROVEN
-
-
-def folded_key(key: Key | Sequence[str | None]) -> FoldedKey:
-    """Return a key in the form in which keys are compared."""
-    return tuple(None if value is None else _folded(value) for value in key)
-
-
-def _folded(value: str) -> str:
-    """Return a text without what a collation, a scale or a fraction of zeros adds."""
-    plain = "".join(each for each in unicodedata.normalize("NFKD", value) if not unicodedata.combining(each))
-    plain = _ZERO_FRACTION.sub(r"\1", plain.casefold().strip(" \0"))
-    try:
-        return str(Decimal(plain).normalize() + 0) if plain[:1] in "+-.0123456789" and plain else plain
-    except InvalidOperation:
-        return plain

@@ -5,9 +5,11 @@ all columns, and only the number of equal rows can differ.
 """
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TypeGuard
 
@@ -17,6 +19,23 @@ from unshard.core.window.suspension import SuspendedTarget
 Key = tuple[str | None, ...]
 Rows = Counter[tuple[Key, str]]
 """The number of rows with each key and hash in one place."""
+FoldedKey = tuple[str | None, ...]
+_ZERO_FRACTION = re.compile(r"(:\d\d)\.0+\Z")
+
+
+def folded_key(key: Key) -> FoldedKey:
+    """Return a key in the form in which keys of rows and of the binlog are compared."""
+    return tuple(None if value is None else _folded(value) for value in key)
+
+
+def _folded(value: str) -> str:
+    """Return a text without what a collation, a scale or a fraction of zeros adds."""
+    plain = "".join(each for each in unicodedata.normalize("NFKD", value) if not unicodedata.combining(each))
+    plain = _ZERO_FRACTION.sub(r"\1", plain.casefold().strip(" \0"))
+    try:
+        return str(Decimal(plain).normalize() + 0) if plain[:1] in "+-.0123456789" and plain else plain
+    except InvalidOperation:
+        return plain
 
 
 class DifferenceKind(StrEnum):
@@ -119,18 +138,26 @@ class NotYetInTarget:
     """The shards that have held rows or queued DDL."""
     suspended: tuple[SuspendedTarget, ...] = ()
     diverted: tuple[RowError, ...] = ()
+    held_keys: Mapping[str, frozenset[FoldedKey] | None] = field(default_factory=dict)
+    """The keys of the held rows by shard; a shard whose keys are unknown is missing or has None."""
 
     def because(self, key: Sequence[str], difference: RowDifference) -> Because | None:
         """Return the cause of a difference, None if no cause is known; `key` are the names of its key columns.
 
-        Of held rows, only the shard is known. The difference of a row that no shard has is never explained.
+        A row that no shard has is explained by a held row with its key, which may delete it.
         """
         if any(str(each.shard) in difference.shards and _is_of(each, key, difference) for each in self.diverted):
             return Because.DIVERTED
-        held = set(self.shards) & set(difference.shards)
+        held = {shard for shard in self.shards if self._holds(shard, difference)}
         if any(shard.startswith(f"{stop.source} ") for shard in held for stop in self.suspended):
             return Because.SUSPENDED
         return Because.HELD if held else None
+
+    def _holds(self, shard: str, difference: RowDifference) -> bool:
+        keys = self.held_keys.get(shard)
+        if keys is not None:
+            return folded_key(difference.key) in keys
+        return shard in (difference.shards or self.held_keys)
 
 
 def _is_of(error: RowError, key: Sequence[str], difference: RowDifference) -> bool:

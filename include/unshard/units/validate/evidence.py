@@ -6,21 +6,25 @@ windows that run. core/validate/proof.py says why this is exact.
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from unshard.adapters.relayfiles import RelayStore
 from unshard.binlog.decoder import decode_range
+from unshard.core.ddl.lineage import names_after
+from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Segment
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql import charsets
 from unshard.core.task.state import Phase, SourceState
 from unshard.core.validate.checksum import BYTES_AS, has_readable_bytes, is_bytes
-from unshard.core.validate.proof import FoldedKey, Touched, folded_key
+from unshard.core.validate.proof import Touched
+from unshard.core.validate.rowdifferences import FoldedKey, folded_key
 from unshard.errors import UnshardError
-from unshard.units.full.targets import by_filled_keys, reshaped_by
+from unshard.units.full.targets import reshaped_by
 from unshard.units.relay.pull import pull
 from unshard.units.rows.conversion import Conversion, conversion, conversion_by_ids, convert_some
 from unshard.units.rows.joinedrows import joined_rows
@@ -29,6 +33,10 @@ from unshard.units.work import Work
 
 MOST_BYTES = 256 << 20
 """Of a binlog between the two positions. If it is longer, windows have to apply it first."""
+
+
+MOST_HELD = 1_000_000
+"""Held rows of a shard whose keys are read."""
 
 
 class _TooFarBehind(Exception):
@@ -66,6 +74,8 @@ def touched_since(
             until[source] = reader.read(before[source])
         except _TooFarBehind:
             anything = f"the windows have yet to apply more than {MOST_BYTES >> 20} MiB of source {source}"
+        except _Unreadable as error:
+            anything = str(error)
         except UnshardError as error:
             anything = f"the binlog of source {source} does not tell: {error}"
         else:
@@ -74,45 +84,104 @@ def touched_since(
     return Touched(frozenset(keys), anything, until)
 
 
+def held_keys(work: Work, target: TableId, key: Sequence[str]) -> dict[str, frozenset[FoldedKey] | None]:
+    """Return the keys of the rows that shards of a target hold, by shard; None if they cannot be read."""
+    found: dict[str, frozenset[FoldedKey] | None] = {}
+    for state in work.meta.structures.shards():
+        if state.target == target and (state.queue or state.held):
+            found[str(state.shard)] = _held_keys(work, state, key)
+    return found
+
+
+def _held_keys(work: Work, state: ShardState, key: Sequence[str]) -> frozenset[FoldedKey] | None:
+    if any(file.is_raw for file in state.held) or sum(file.rows for file in state.held) > MOST_HELD:
+        return None
+    keys: set[FoldedKey] = set()
+    try:
+        named = _NamedKeys(work, state.target, key, state.shard.source, {state.shard})
+        structures = work.structures({file.structure for file in state.held})
+        for file in state.held:
+            plan = named.plan(state.shard, structures[file.structure], file.seq)
+            for batch in work.storage.read_batches(file.path):
+                keys.update(plan.keys(batch))
+    except (UnshardError, _Unreadable):
+        return None
+    return frozenset(keys)
+
+
+class _Unreadable(Exception):
+    """Rows do not show their keys; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyPlan:
+    """Reads the keys from the rows of a shard with one structure."""
+
+    shard: Shard
+    conversion: Conversion
+    kept: Sequence[int]
+    """The columns of a row that the conversion knows, by number."""
+    numbers: Sequence[int]
+    """The fields of the key."""
+
+    def keys(self, batch: pa.RecordBatch) -> Iterator[FoldedKey]:
+        fields = [self.conversion.fields[number].column for number in self.numbers]
+        columns = [batch.column(FIRST_COLUMN + place) for place in self.kept]
+        lists = [array.to_pylist() for array in convert_some(self.conversion, columns, self.numbers)]
+        if is_sparse(batch) and any(None in each for each in lists):
+            raise _Unreadable(f"the binlog has rows of {self.shard} without their key")
+        for row in set(zip(*lists, strict=True)):
+            yield folded_key(tuple(_shown(column, value) for column, value in zip(fields, row, strict=True)))
+
+
+class _NamedKeys:
+    """Finds the columns of a target's key in the rows of its shards of one source."""
+
+    def __init__(self, work: Work, target: TableId, key: Sequence[str], source: str, shards: set[Shard]) -> None:
+        self._target, self._names = target, [name.lower() for name in key]
+        self._behind = work.meta.locks.behind(shards)
+        self._reshapings = reshaped_by(work, source, shards)
+        self._joined = joined_rows(work, {target}, shards)
+        self._schema = work.target_schemas({target})[target]
+
+    def plan(self, shard: Shard, structure: TableSchema, seq: int | None = None) -> _KeyPlan:
+        """Return how to read the keys of rows after DDL number `seq`, or of the next ones; raises _Unreadable."""
+        reshaping = self._reshapings.get(shard.table, AS_IT_IS)
+        kept = [*range(len(structure.written))]
+        into = self._target, self._schema
+        if self._target in self._joined:
+            found = conversion_by_ids(shard, seq, structure, into, self._joined[self._target], reshaping)
+        else:
+            behind = self._behind.get((shard, seq), ())
+            names, there = names_after(structure.names, behind), {name.lower() for name in self._schema.by_name}
+            # A DDL that waits may have added columns that the target lacks: they are in no key of it.
+            kept = [n for n, c in enumerate(structure.written) if names.get(c.name.lower(), "").lower() in there]
+            known = replace(structure, columns=tuple(structure.written[number] for number in kept))
+            found = conversion(shard, known, *into, behind, reshaping)
+        numbers = {field.column.name.lower(): number for number, field in enumerate(found.fields)}
+        if not all(n in numbers and has_readable_bytes(found.fields[numbers[n]].column) for n in self._names):
+            raise _Unreadable(f"the keys of {shard} cannot be read from its rows")
+        return _KeyPlan(shard, found, kept, [numbers[name] for name in self._names])
+
+
 class _Reader:
     """Reads the touched keys of one source."""
 
     def __init__(
         self, work: Work, state: SourceState, target: TableId, tables: Sequence[TableId], key: Sequence[str]
     ) -> None:
-        self._work, self._state, self._target, self._names = work, state, target, [name.lower() for name in key]
+        self._work, self._state = work, state
         self.keys: set[FoldedKey] = set()
         self.anything = ""
-        source = state.source
-        known = {each.shard.table: each for each in work.meta.structures.shards(source)}
-        self._structures = work.structures({known[table].structure for table in tables if table in known} - {""})
-        self._wanted: dict[TableId, TableSchema] = {}
-        self._conversions: dict[TableId, Conversion] = {}
-        for table in tables:
-            if table not in known or not known[table].structure:
-                self.anything = f"the windows do not know {table} of source {source} yet"
-            elif known[table].queue or known[table].held:
-                pass  # what it holds is named as held
-            else:
-                self._wanted[table] = self._structures[known[table].structure]
-        self._add_conversions(source, known)
-
-    def _add_conversions(self, source: str, known: Mapping[TableId, object]) -> None:
-        work, target = self._work, self._target
-        shards = {Shard(source, table) for table in self._wanted}
-        states = [state for state in work.meta.structures.shards(source) if state.shard in shards]
-        behind, reshapings = work.meta.locks.behind(shards), reshaped_by(work, source, shards)
-        joined = joined_rows(work, {target}, shards)
-        structures = {state.structure: self._wanted[state.shard.table] for state in states}
-        there = work.target_schemas({target})
-        schema = by_filled_keys(there, states, structures, behind, reshapings, joined)[target]
-        for shard in shards:
-            structure, reshaping = self._wanted[shard.table], reshapings.get(shard.table, AS_IT_IS)
-            self._conversions[shard.table] = (
-                conversion_by_ids(shard, None, structure, (target, schema), joined[target], reshaping)
-                if target in joined
-                else conversion(shard, structure, target, schema, behind.get((shard, None), ()), reshaping)
-            )
+        known = {each.shard.table: each for each in work.meta.structures.shards(state.source)}
+        unknown = [table for table in tables if table not in known or not known[table].structure]
+        if unknown:
+            self.anything = f"the windows do not know the structure of {unknown[0]} of source {state.source} yet"
+        shards = {Shard(state.source, table): known[table].structure for table in tables if table not in unknown}
+        structures = work.structures({*shards.values()})
+        self._wanted = {shard.table: structures[digest] for shard, digest in shards.items()}
+        named = _NamedKeys(work, target, key, state.source, {*shards})
+        self._plans = {shard.table: named.plan(shard, structures[digest]) for shard, digest in shards.items()}
 
     def read(self, begins: Location) -> Location:
         """Read from there to the present end of the binlog, which is returned."""
@@ -139,22 +208,7 @@ class _Reader:
             if wanted:
                 found = store.read(segment.source, segment.name, piece.start, piece.end)
                 for table, batch in decode_range(found.data, found.checksum, wanted, origin=found.origin):
-                    self.keys.update(self._keys_of(table, batch))
-
-    def _keys_of(self, table: TableId, batch: pa.RecordBatch) -> Iterator[FoldedKey]:
-        plan = self._conversions[table]
-        columns = {field.column.name.lower(): number for number, field in enumerate(plan.fields)}
-        numbers = [columns.get(name, -1) for name in self._names]
-        fields = [plan.fields[number].column for number in numbers]
-        if -1 in numbers or not all(map(has_readable_bytes, fields)):
-            self.anything = f"{table} of source {self._state.source} has changed, and its keys cannot be read"
-            return
-        values = convert_some(plan, batch.columns[FIRST_COLUMN : batch.num_columns - is_sparse(batch)], numbers)
-        lists = [array.to_pylist() for array in values]
-        if is_sparse(batch) and any(None in each for each in lists):
-            self.anything = f"the binlog of source {self._state.source} has rows without their key"
-        for row in set(zip(*lists, strict=True)):
-            yield folded_key([_shown(column, value) for column, value in zip(fields, row, strict=True)])
+                    self.keys.update(self._plans[table].keys(batch))
 
 
 def _shown(column: Column, value: bytes | None) -> str | None:

@@ -50,7 +50,7 @@ from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDif
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate, PacketTooSmall
 from unshard.units.full.discover import FoundShards, find_shards
-from unshard.units.validate.evidence import positions, touched_since
+from unshard.units.validate.evidence import held_keys, positions, touched_since
 from unshard.units.work import Work
 
 LEAF_ROWS = 4_000
@@ -794,6 +794,8 @@ class _TableComparison:
             return _Look({}, {}, Touched(), waiting)
         key = check.comparison.key
         touched = touched_since(self.work, check.target.table, sources, key, before)
+        if waiting.shards and check.comparison.ranged:
+            waiting = replace(waiting, held_keys=held_keys(self.work, check.target.table, key))
         if not touched.anything and _structures(self._planned_again(check)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
