@@ -11,7 +11,7 @@ from unshard.core.model import TableId
 from unshard.core.shown import amount
 from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference
 from unshard.errors.config import UsageWrong
-from unshard.units.validate.validate import Chunked, Settings, TableResult, unfed
+from unshard.units.validate.validate import Chunked, KeysPending, Settings, TableResult, unfed
 from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work
 
@@ -29,7 +29,7 @@ def validate_command(options: Namespace, console: Console) -> Answer:
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
-            work, [_table(name) for name in options.table], settings, lambda chunked: display.tell(_progress(chunked))
+            work, [_table(name) for name in options.table], settings, lambda told: display.tell(_progress(told))
         )
         left = () if options.table else unfed(work)
     seconds = time.monotonic() - began
@@ -56,8 +56,10 @@ def _table(name: str) -> TableId:
     return TableId(schema, table)
 
 
-def _progress(chunked: Chunked) -> str:
-    return f"comparing {chunked.target}: {chunked.chunks} chunks, {amount(chunked.rows)} rows"
+def _progress(told: Chunked | KeysPending) -> str:
+    if isinstance(told, KeysPending):
+        return f"comparing {told.target}: {amount(told.keys)} keys have changed meanwhile and wait for windows"
+    return f"comparing {told.target}: {told.chunks} chunks, {amount(told.rows)} rows"
 
 
 def _document(verdict: TableResult, limit: int) -> dict[str, Any]:

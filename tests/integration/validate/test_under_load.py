@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.lifetask import LifeTask, task
 from unshard.core.validate.rowdifferences import Because, DifferenceKind
-from unshard.units.validate.validate import Settings, TableResult, validate
+from unshard.units.validate.validate import KeysPending, Settings, TableResult, validate
 from unshard_demo.servers import MariaDb
 
 __all__ = ["task"]
@@ -79,9 +79,11 @@ def loaded(task: LifeTask) -> LifeTask:
     return task
 
 
-def judged(task: LifeTask, wait: float = SETTINGS.wait) -> TableResult:
+def judged(
+    task: LifeTask, wait: float = SETTINGS.wait, watch: Callable[[object], None] = lambda _: None
+) -> TableResult:
     with task.work() as work:
-        (verdict,) = validate(work, settings=replace(SETTINGS, wait=wait))
+        (verdict,) = validate(work, settings=replace(SETTINGS, wait=wait), watch=watch)
     return verdict
 
 
@@ -116,7 +118,9 @@ def test_rows_that_no_window_has_applied_are_pending(loaded: LifeTask) -> None:
     (shard,) = loaded.shards["s1"]
     loaded.insert("s1", shard, 700_001)
     loaded.target.run(f"DELETE FROM {loaded.name}_to.t WHERE id = 50")
-    found = judged(loaded, wait=0)
+    told: list[object] = []
+    found = judged(loaded, wait=0, watch=told.append)
+    assert told[-1] == KeysPending(found.target, 1)
     assert [each.key for each in found.differences] == [("50",)]
     assert [each.key for each in found.pending] == [("700001",)]
     loaded.sources["s1"].run(f"ALTER TABLE {shard} ADD w INT")

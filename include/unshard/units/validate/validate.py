@@ -483,6 +483,14 @@ class Chunked:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysPending:
+    """Progress: so many keys of a table wait for windows."""
+
+    target: TableId
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
 class Incomparable:
     """A target table that cannot be compared, and why."""
 
@@ -493,7 +501,7 @@ class Incomparable:
 
 
 _Found = tuple[Shard, TableSchema]
-Watch = Callable[[Chunked], None]
+Watch = Callable[[Chunked | KeysPending], None]
 ComparedRange = tuple[KeyRange, Mapping[str, Sum]]
 Comparer = Callable[[TableCheck], Iterator[ComparedRange]]
 """Compares all ranges of a table: on threads here, on Spark in spark_jobs/validate_table.py."""
@@ -774,6 +782,8 @@ class _TableComparison:
             found = self._looked_at(check, spans)
             settled |= {span: [*some] for span, some in found.settled.items() if some}
             spans = [span for span, some in found.pending.items() if some]
+            if spans:
+                self.watch(KeysPending(check.target.table, sum(map(len, found.pending.values()))))
             is_over = not spans or time.monotonic() > deadline
             if is_over or not self._passed(found.touched.until, deadline):
                 pending = tuple(chain.from_iterable(found.pending.values()))
