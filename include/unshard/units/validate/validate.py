@@ -777,18 +777,25 @@ class _TableComparison:
     def _narrowed(self, check: TableCheck, suspects: Sequence[KeyRange]) -> _Narrowed:
         """Compare the rows of ranges again and again, until no key is pending or there is no point in waiting."""
         deadline = time.monotonic() + self.settings.wait
-        spans, settled = list(suspects), dict[KeyRange, list[RowDifference]]()
+        found = self._looked_at(check, suspects)
+        pending = {span: [*some] for span, some in found.pending.items()}
+        settled = {span: [*some] for span, some in found.settled.items()}
         while True:
-            found = self._looked_at(check, spans)
-            settled |= {span: [*some] for span, some in found.settled.items() if some}
-            spans = [span for span, some in found.pending.items() if some]
-            if spans:
-                self.watch(KeysPending(check.target.table, sum(map(len, found.pending.values()))))
-            is_over = not spans or time.monotonic() > deadline
+            if pending:
+                self.watch(KeysPending(check.target.table, sum(map(len, pending.values()))))
+            is_over = not pending or time.monotonic() > deadline
             if is_over or not self._passed(found.touched.until, deadline):
-                pending = tuple(chain.from_iterable(found.pending.values()))
-                return _Narrowed(settled, pending, found.touched.anything, found.waiting)
+                still = tuple(chain.from_iterable(pending.values()))
+                return _Narrowed(settled, still, found.touched.anything if still else "", found.waiting)
             check = self._planned_again(check)
+            # A key that was equal before has been decided, even if a later change of it is on its way now.
+            undecided = {span: {each.key for each in some} for span, some in pending.items()}
+            found = self._looked_at(check, [*undecided])
+            for span, keys in undecided.items():
+                settled.setdefault(span, []).extend(each for each in found.settled.get(span, ()) if each.key in keys)
+                pending[span] = [each for each in found.pending.get(span, ()) if each.key in keys]
+            settled = {span: some for span, some in settled.items() if some}
+            pending = {span: some for span, some in pending.items() if some}
 
     def _looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "_Look":
         """Compare the rows of ranges, and decide on each difference."""
