@@ -20,25 +20,48 @@ class Spent:
     cpu: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """CPU seconds of a process and of its ended children, and its parent."""
+
+    seconds: float
+    parent: int
+
+
 def measure(work: Callable[[], object], programs: Mapping[str, Program]) -> Spent:
     """Run the work; this process and its ended children count as `client`."""
-    before = _spent(programs)
-    began = time.monotonic()
+    before = _times(programs)
+    began, client = time.monotonic(), _client()
     work()
-    wall = time.monotonic() - began
-    after = _spent(programs)
-    return Spent(wall, {place: after[place] - before[place] for place in after})
+    wall, client = time.monotonic() - began, _client() - client
+    after = _times(programs)
+    return Spent(wall, {"client": client} | {place: seconds(before[place], after[place]) for place in after})
 
 
-def _spent(programs: Mapping[str, Program]) -> dict[str, float]:
+def _times(programs: Mapping[str, Program]) -> dict[str, Mapping[int, Times]]:
+    return {place: times(program.members()) for place, program in programs.items()}
+
+
+def _client() -> float:
     own = os.times()
-    client = own.user + own.system + own.children_user + own.children_system
-    return {"client": client} | {place: seconds(program.members()) for place, program in programs.items()}
+    return own.user + own.system + own.children_user + own.children_system
 
 
-def seconds(pids: Iterable[int]) -> float:
-    """Return the CPU seconds of these processes and of their ended children."""
-    return sum(_ticks(pid) for pid in pids) / TICKS
+def times(pids: Iterable[int]) -> Mapping[int, Times]:
+    """Return the times of the processes that have not ended."""
+    statuses = {pid: _status(pid) for pid in pids}
+    return {
+        pid: Times(sum(map(int, fields[11:15])) / TICKS, int(fields[1])) for pid, fields in statuses.items() if fields
+    }
+
+
+def seconds(before: Mapping[int, Times], after: Mapping[int, Times]) -> float:
+    """Return the CPU seconds of some processes and of their ended children between two moments.
+
+    A parent that is one of them has the time of an ended child. The time of another ended process is lost.
+    """
+    spent = sum(each.seconds for each in after.values())
+    return spent - sum(each.seconds for pid, each in before.items() if pid in after or each.parent in after)
 
 
 def parent(pid: int) -> int:
@@ -57,10 +80,6 @@ def family(pid: int) -> list[int]:
     for each in found:
         found += children[each]
     return found
-
-
-def _ticks(pid: int) -> int:
-    return sum(map(int, _status(pid)[11:15]))
 
 
 def _status(pid: int) -> list[str]:

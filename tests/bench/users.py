@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench import cpu
+from tests.bench.cpu import Times
 from tests.bench.figures import Figure
 from tests.bench.livemerge import LiveMerge, Sampler, ages, await_true, merging, reached
 from tests.bench.size import Size
@@ -204,15 +205,15 @@ class _Case:
         self._way.check()
         return Span(
             seconds,
-            {place: spent_now[place] - spent[place] for place in spent},
+            {place: cpu.seconds(spent[place], spent_now[place]) for place in spent},
             {name: counts_now[name] - counts[name] for name in counts},
         )
 
-    def _spent(self) -> dict[str, float]:
+    def _spent(self) -> dict[str, Mapping[int, Times]]:
         merge = self._merge
         sources = [pid for server in merge.sources.values() for pid in server.program.members()]
         places = {**self._way.pids(), "sources": sources, "target": merge.target.program.members()}
-        return {place: cpu.seconds(pids) for place, pids in places.items()}
+        return {place: cpu.times(pids) for place, pids in places.items()}
 
     def _add_span(self, span: Span, when: str, own: str, counted: str = "") -> None:
         """Add the cores and the counts of a measured time."""
