@@ -67,13 +67,13 @@ def test_the_manual_gives_the_command(tmp_path: Path) -> None:
     assert unshard.__version__ in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
-        if "://" not in link:
-            target = page.parent / link if link else page
-            assert target.exists(), link
-            assert not anchor or anchor in anchors_of(target), f"{link}#{anchor}"
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+            if "://" not in link:
+                target = page.parent / link if link else page
+                assert target.exists(), f"{page}: {link}"
+                assert not anchor or anchor in anchors_of(target), f"{page}: {link}#{anchor}"
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -105,11 +105,11 @@ def test_the_files_to_follow_one_thing_are_listed_in_order(heading: str) -> None
     assert not [path for _, path in listed if not (ROOT / path).is_file()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_mentioned_modules_exist(page: Path) -> None:
-    if page.name != "CHANGELOG.md":
-        package = ROOT / "include/unshard"
-        assert not [path for path in MENTIONED.findall(page.read_text()) if not (package / path).is_file()]
+def test_mentioned_modules_exist() -> None:
+    package = ROOT / "include/unshard"
+    texts = {page: page.read_text() for page in PAGES if page.name != "CHANGELOG.md"}
+    mentioned = [(page, path) for page, text in texts.items() for path in MENTIONED.findall(text)]
+    assert [each for each in mentioned if not (package / each[1]).is_file()] == []
 
 
 def test_the_commands_of_the_tutorial_can_be_parsed() -> None:

@@ -106,9 +106,11 @@ def test_the_same_files_are_read_in_optimistic_mode(write: Write, name: str) -> 
     assert task.warnings == pessimistic.warnings, "no key has another meaning"
 
 
-@pytest.mark.parametrize("name", sorted({name for block in BLOCKS if block is not OPTIONS for name in block.names}))
-def test_the_migration_page_has_every_key(name: str) -> None:
-    assert f"`{name}`" in (ROOT / "docs/migrating-from-dm.md").read_text()
+def test_the_migration_page_has_every_key() -> None:
+    page = (ROOT / "docs/migrating-from-dm.md").read_text()
+    names = {name for block in BLOCKS if block is not OPTIONS for name in block.names}
+    assert len(names) > 100
+    assert {name for name in names if f"`{name}`" not in page} == set()
 
 
 def test_an_exported_task_is_read() -> None:
