@@ -77,6 +77,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
             {"column": each.column, "reason": each.reason, "places": [*each.places]} for each in verdict.left_out
         ],
         "lost_columns": [*verdict.lost_columns],
+        "structure": [*verdict.structure],
         "unseen": [*verdict.unseen],
         "error": error_document(verdict.error) if verdict.error else None,
         "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
@@ -126,6 +127,7 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
     ]
+    lines += [f"  structure: {each}" for each in verdict.structure]
     lines += verdict.through.told
     lines += [
         f"  not seen: {shard}, dropped or renamed after the last window, or the account may not read it"

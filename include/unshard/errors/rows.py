@@ -97,7 +97,7 @@ class RowRefused(OneTargetError, code="US-6002"):
     line: bytes = b""
     """The row as it was sent; empty if it was not sent."""
     template = "target table {target} cannot store a row as it is: {server_message} (column '{column}', row {key})"
-    hint = "make the target's column as wide as the shards' (SHOW CREATE TABLE on both), then run the task again"
+    hint = "make the target's column as wide as the shards', or raise the limit that the message names; then run again"
 
 
 class ColumnNotInTarget(ShardRowsError, code="US-6003"):

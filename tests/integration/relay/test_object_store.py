@@ -43,8 +43,9 @@ def test_stores_what_a_folder_stores_in_few_requests(upstream_server: MariaDb, s
         upstream_server.run(f"CREATE TABLE d.k{number}(id int)", "FLUSH LOGS" if number == 7 else "DO 1")
     upstream_server.run("CREATE TABLE d.large(v longtext)", f"INSERT INTO d.large VALUES (REPEAT('x', {12 << 20}))")
     folder, bucket = RelayStore(tmp_path), store_of(s3)
+    until = end_of(upstream_server)
     for store in (folder, bucket):
-        pull(SOURCE, upstream_server.server, store, FIRST)
+        pull(SOURCE, upstream_server.server, store, FIRST, until=until)
     run = assert_equal_to_server(upstream_server, bucket)
     assert run == chain(folder.segments(SOURCE), FIRST) and len(run) > 30
     kept = {path.name: path.read_bytes() for path in (tmp_path / SOURCE).iterdir()}
@@ -99,7 +100,7 @@ def test_purge_and_forget(upstream_server: MariaDb, s3: S3) -> None:
     for _ in range(3):
         fill(upstream_server, 10)
         upstream_server.run("FLUSH LOGS")
-    pull(SOURCE, upstream_server.server, store, FIRST)
+    pull(SOURCE, upstream_server.server, store, FIRST, until=end_of(upstream_server))
     run = chain(store.segments(SOURCE), FIRST)
     assert store.purge(SOURCE, run[-1].begins) == len(run) - 1
     assert store.segments(SOURCE) == run[-1:]

@@ -213,7 +213,7 @@ def test_goes_on_at_every_border(upstream_server, tmp_path):
         upstream_server.run(f"INSERT INTO d.t(v) VALUES ('{number}')", f"CREATE TABLE d.c{number} AS SELECT * FROM d.t")
         if number == 2:
             upstream_server.run("FLUSH LOGS")
-    pull(SOURCE, upstream_server.server, whole, FIRST)
+    pull(SOURCE, upstream_server.server, whole, FIRST, until=end_of(upstream_server))
     run = chain(whole.segments(SOURCE), FIRST)
     assert len(run) == 15
     for segment in run[:-1]:
@@ -229,8 +229,9 @@ def test_stops_at_until_and_tells_progress(upstream_server, tmp_path):
     until = end_of(upstream_server)
     upstream_server.run("FLUSH LOGS")
     fill(upstream_server, 30000, 90)
+    whole = end_of(upstream_server)
     report = pull(SOURCE, upstream_server.server, store, FIRST, until=until)
-    assert report.ends == until < report.upstream_end
+    assert report.ends == until < report.upstream_end == whole
     report = pull(SOURCE, upstream_server.server, store, FIRST, progress=lambda done, total: seen.append((done, total)))
     assert report.ends == report.upstream_end
     assert len(seen) > 2
@@ -429,7 +430,7 @@ def test_purge_of_the_relay(upstream_server, tmp_path):
     fill(upstream_server, 10)
     upstream_server.run("FLUSH LOGS")
     fill(upstream_server, 10)
-    pull(SOURCE, upstream_server.server, store, FIRST)
+    pull(SOURCE, upstream_server.server, store, FIRST, until=end_of(upstream_server))
     run = chain(store.segments(SOURCE), FIRST)
     at = run[-1].begins
     assert store.purge(SOURCE, at) == len(run) - 1

@@ -72,3 +72,37 @@ def test_the_command_names_them_and_its_exit_status_counts_differences_first(
     told = capsys.readouterr().out
     assert "fine: equal" in told and "gone: NO VERDICT, [US-6001]" in told and "1 of 2 table(s) have NO VERDICT" in told
     assert task.command("validate", tables[0]) == 0
+
+
+WIDE = """(
+  id BIGINT PRIMARY KEY, i INT UNSIGNED NOT NULL DEFAULT 7, d DECIMAL(20, 5) DEFAULT 1.5,
+  v VARCHAR(20) NOT NULL DEFAULT '', l VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin, t TEXT,
+  b VARBINARY(9) DEFAULT 'x', y YEAR, e ENUM('a', 'b') DEFAULT 'b', j JSON, g INT AS (id + 1) STORED,
+  at DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3), UNIQUE u (v), KEY k (i, d)
+)"""
+
+
+def test_a_structure_that_differs_is_named(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with living(unique, tmp_path, {"s1": source_1}, target) as task:
+        source_1.run(
+            f"CREATE TABLE {unique}.t_1 {WIDE}",
+            f"CREATE TABLE {unique}.t_2 {WIDE}",
+            f"INSERT INTO {unique}.t_1 (id, v) VALUES (1, 'one')",
+        )
+        task.go()
+        (found,) = task.verdicts().values()
+        assert (found.equal, found.structure) == (True, ())
+        target.run(
+            f"ALTER TABLE {unique}_to.t MODIFY i INT UNSIGNED NULL DEFAULT 8",
+            f"ALTER TABLE {unique}_to.t DROP INDEX k",
+            f"ALTER TABLE {unique}_to.t ADD INDEX own (d), ADD COLUMN more INT",
+        )
+        assert task.command("validate") == 0
+        told = capsys.readouterr().out
+        column = "column i is int unsigned default 8 in the target and int unsigned not null default 7 in"
+        shards = f"s1 {unique}.t_1, s1 {unique}.t_2"
+        assert f"structure: {column} {shards}" in told
+        assert f"structure: index k (i, d) is not in the target, but in {shards}" in told
+        assert "own" not in told

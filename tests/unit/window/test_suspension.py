@@ -2,11 +2,14 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.unit.test_errors import example
+from unshard.core import codec
 from unshard.core.model import TableId
 from unshard.core.window.suspension import KINDS, Refusal, refusal_of
 from unshard.errors import UnshardError
@@ -23,6 +26,16 @@ def test_an_error_is_told_again_as_it_was(kind: type[UnshardError]) -> None:
     kept = refusal_of(TARGET, error)
     assert type(kept.error) is kind and str(kept.error) == str(error) and not error.transient
     assert (kept.code, kept.key) == (kind.code, getattr(error, "key", ""))
+
+
+def test_a_new_process_tells_the_errors_of_others() -> None:
+    """In this process the tests above have made the dataclasses of the errors already."""
+    kept = [refusal_of(TARGET, example(kind)) for kind in KINDS.values()]
+    read = "from unshard.core import codec\nfrom unshard.core.window.suspension import Refusal\n"
+    told = "print('\\n'.join(str(each.error) for each in codec.loads(tuple[Refusal, ...], sys.stdin.read())))"
+    command = [sys.executable, "-c", f"import sys\n{read}{told}"]
+    done = subprocess.run(command, input=codec.dumps(kept), capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [str(each.error) for each in kept], done.stderr
 
 
 @pytest.mark.parametrize("code", KINDS)

@@ -6,11 +6,13 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 """
 
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
 from unshard.core.model import Column, Index, TableSchema, lowered
+from unshard.core.shown import listed
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.literals import INTEGERS, limits
 from unshard.core.structures.columntypes import TEXT_BYTES
@@ -98,6 +100,24 @@ def shape_differences(one: TableSchema, other: TableSchema) -> tuple[str, ...]:
     return found
 
 
+def target_differences(target: TableSchema, shards: Mapping[str, TableSchema]) -> tuple[str, ...]:
+    """Return how a target's columns differ from those of its shards, and the indexes that it lacks.
+
+    `shards` are structures by the name of the shard. Columns and indexes that only the target has may be intended.
+    """
+    there = {(index.unique, lowered(index.columns)) for index in target.indexes}
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, shard in shards.items():
+        for given in shard.columns:
+            wanted = target.by_name.get(given.name.lower())
+            if wanted is not None and (own := _value_rules(wanted)) != (others := _value_rules(given)):
+                found[f"column {wanted.name} is {own} in the target and {others} in"].append(name)
+        for index in shard.indexes:
+            if (index.unique, lowered(index.columns)) not in there:
+                found[f"index {index.name} {_parts(index)} is not in the target, but in"].append(name)
+    return tuple(f"{text} {listed(names)}" for text, names in found.items())
+
+
 def missing_columns(wanted: TableSchema, found: TableSchema) -> tuple[str, ...]:
     """Return the written columns of `wanted` that `found` does not have; names ignore case."""
     return tuple(column.name for column in wanted.written if column.name.lower() not in found.by_name)
@@ -146,6 +166,11 @@ def type_and_rules(column: Column) -> str:
         "generated" if column.is_generated else "",
     ]
     return " ".join(filter(None, words))
+
+
+def _value_rules(column: Column) -> str:
+    default = f" default {column.default}" if column.default is not None and not column.is_generated else ""
+    return f"{type_and_rules(column)}{default}"
 
 
 def _in_full(column: Column) -> str:

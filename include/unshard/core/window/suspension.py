@@ -95,7 +95,9 @@ class Refusal:
         if not self.parts:
             return rows.RowRefused(str(self.target), self.column, self.key, self.words)
         try:
-            return codec.loads(KINDS[self.code], self.parts)
+            kind = KINDS[self.code]
+            kind.make()
+            return codec.loads(kind, self.parts)
         except (ValueError, KeyError, TypeError) as error:
             raise MetaUnreadable(f"the error that suspended {self.target} ({self.code})", repr(error)) from error
 

@@ -36,6 +36,7 @@ from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.rules.reshaping import ReshapedShard, Reshaping, seen, shard_with_names
 from unshard.core.sql.keyrange import NEVER, KeyRange
+from unshard.core.structures.comparison import target_differences
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison, LeftOut, Reason, compare_structures
 from unshard.core.validate.comparedrows import (
@@ -452,6 +453,8 @@ class TableResult:
     through: ValidationFilter = ALL_ROWS
     error: UnshardError | None = None
     """Why there is no verdict; nothing of the table was compared then."""
+    structure: tuple[str, ...] = ()
+    """How the structure of the target differs from those of its shards, beside columns that only some places have."""
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
@@ -772,6 +775,7 @@ class _TableComparison:
             through=check.through,
             pending=tuple(found.pending),
             why_pending=found.why_pending,
+            structure=target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
         )
 
     def _narrowed(self, check: TableCheck, suspects: Sequence[KeyRange]) -> _Narrowed:
