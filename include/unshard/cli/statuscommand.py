@@ -13,7 +13,7 @@ from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.fullprogress import Progress
 from unshard.core.rows.writepath import Writing
 from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
-from unshard.core.task.state import PauseState, Phase
+from unshard.core.task.state import Phase
 from unshard.operate.documents import (
     difference_document,
     difference_line,
@@ -63,7 +63,7 @@ def status_command(options: Namespace, console: Console) -> Answer:
         sources = status_in(meta, task)
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
-    summary, line = _summary(task, sources, told.pause)
+    summary, line = _summary(task, sources, told)
     document = {
         "task": task.name,
         **summary,
@@ -127,12 +127,13 @@ def _lines(
     return lines
 
 
-def _summary(task: Task, sources: Sequence[SourceStatus], pause: PauseState | None) -> tuple[dict[str, Any], str]:
-    lag, state = lag_of_task(sources), condition_of_task(sources, pause)
+def _summary(task: Task, sources: Sequence[SourceStatus], told: Remarks) -> tuple[dict[str, Any], str]:
+    lag, state = lag_of_task(sources), condition_of_task(sources, told.pause)
     errors = [{"place": f"source {each.source}", **error_document(each.error)} for each in sources if each.error]
     values = {"state": state, "lag_seconds": lag.seconds, "lag_is_least": lag.is_least, "errors": errors}
-    count = f"{len(errors) or 'no'} error{'s' * (len(errors) != 1)}"
-    return values, f"task {task.name}: {state}, lag {lag}, {count}"
+    counts = {"error": len(errors), "suspended target": len({stop.target for stop in told.stops})}
+    shown = ", ".join(f"{count} {what}{'s' * (count > 1)}" for what, count in counts.items() if count)
+    return values, f"task {task.name}: {state}, lag {lag}, {shown or 'no errors'}"
 
 
 def _document(each: SourceStatus) -> dict[str, Any]:
