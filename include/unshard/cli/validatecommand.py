@@ -81,9 +81,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
         "unseen": [*verdict.unseen],
         "error": error_document(verdict.error) if verdict.error else None,
         "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
-        "differences": [
-            {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
-        ],
+        "differences": [{**_named(verdict, each), "because": each.because} for each in verdict.differences[:limit]],
         "more_differences": _has_more(verdict, limit),
         "pending": {"rows": len(verdict.pending), "because": verdict.why_pending or None},
         "waiting": {
@@ -170,8 +168,8 @@ def _told(verdict: TableResult, difference: RowDifference) -> str:
     key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
     shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""
     times = f" x{difference.count}" if difference.count > 1 else ""
-    because = verdict.because(difference)
-    return f"{difference.kind}{times}: {key}{shards}{f', {REASONS[because]}' if because else ''}"
+    because = f", {REASONS[difference.because]}" if difference.because else ""
+    return f"{difference.kind}{times}: {key}{shards}{because}"
 
 
 def _short(value: str | None) -> str:

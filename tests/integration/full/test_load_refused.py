@@ -76,7 +76,7 @@ def test_with_divert_only_the_rows_are_missing_until_they_are_corrected(task: Li
         found = {each.key: each for each in work.meta.row_errors.all(9, only_open=True)}
         assert found.keys() == {"id = 10", "id = 30"} and {each.column for each in found.values()} <= {"t", "n"}
         verdict = next(each for each in validate(work) if each.target.name == "t")
-        assert [verdict.because(each) is not None for each in verdict.differences] == [True, True]
+        assert [each.because is not None for each in verdict.differences] == [True, True]
     for number in (1, 3):
         correct(task, number)
     task.go()

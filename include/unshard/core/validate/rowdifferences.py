@@ -51,6 +51,17 @@ class DifferenceKind(StrEnum):
     """Several shards have the key, and the target has fewer rows with it than all shards together."""
 
 
+class Because(StrEnum):
+    """The cause of an expected difference."""
+
+    DIVERTED = "diverted"
+    """The target could not store this row (`unshard row-errors`)."""
+    SUSPENDED = "target suspended"
+    """Rows of its shard are held because the target is suspended for that source (`unshard retry`)."""
+    HELD = "held"
+    """Rows of its shard are held until a DDL is resolved (`unshard locks`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowDifference:
     """One key whose rows differ."""
@@ -60,6 +71,8 @@ class RowDifference:
     shards: tuple[str, ...]
     count: int
     """The number of rows; more than 1 only if rows may repeat or collide."""
+    because: Because | None = None
+    """The cause of an expected difference, as it was when the rows were compared."""
 
 
 def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[RowDifference]:
@@ -115,17 +128,6 @@ def _is_integer(value: str | None) -> TypeGuard[str]:
 
 
 # --- expected differences: held rows and diverted rows
-
-
-class Because(StrEnum):
-    """The cause of an expected difference."""
-
-    DIVERTED = "diverted"
-    """The target could not store this row (`unshard row-errors`)."""
-    SUSPENDED = "target suspended"
-    """Rows of its shard are held because the target is suspended for that source (`unshard retry`)."""
-    HELD = "held"
-    """Rows of its shard are held until a DDL is resolved (`unshard locks`)."""
 
 
 @dataclass(frozen=True, slots=True)

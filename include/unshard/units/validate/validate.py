@@ -47,7 +47,7 @@ from unshard.core.validate.comparedrows import (
     without_columns,
 )
 from unshard.core.validate.proof import Touched, Verdict
-from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference, Rows, explain
+from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference, Rows, explain
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate, PacketTooSmall
 from unshard.units.full.discover import FoundShards, find_shards
@@ -463,9 +463,6 @@ class TableResult:
             return ()
         return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
 
-    def because(self, difference: RowDifference) -> Because | None:
-        return self.waiting.because(self.key, difference)
-
     @property
     def equal(self) -> bool:
         """Whether target and union agree in everything that was compared, and no column is lost."""
@@ -816,15 +813,18 @@ class _TableComparison:
         key = check.comparison.key
         touched = touched_since(self.work, check.target.table, sources, key, before)
         if waiting.shards and check.comparison.ranged:
-            waiting = replace(waiting, held_keys=held_keys(self.work, check.target.table, key))
+            # A shard whose lock was resolved during the comparison holds nothing now: its keys are unknown.
+            held = dict.fromkeys(waiting.shards) | held_keys(self.work, check.target.table, key)
+            waiting = replace(waiting, held_keys=held)
         if not touched.anything and _structures(self._planned_again(check)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
         for span, differences in found.items():
             for each in differences:
                 verdict = touched.verdict(each, keyed=check.comparison.ranged)
-                is_known = verdict is Verdict.PROVEN or waiting.because(key, each)
-                (settled if is_known else pending).setdefault(span, []).append(each)
+                because = waiting.because(key, each)
+                is_known = verdict is Verdict.PROVEN or because
+                (settled if is_known else pending).setdefault(span, []).append(replace(each, because=because))
         return _Look(settled, pending, touched, waiting)
 
     def _planned_again(self, check: TableCheck) -> TableCheck:
