@@ -49,16 +49,18 @@ def order_differences(before: TableSchema, after: TableSchema) -> str:
     return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
 
 
-def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
-    """Whether a target has the columns of a shard with the same types, its key and its unique indexes."""
+def has_columns_of(target: TableSchema, shard: TableSchema) -> bool:
+    """Whether a target has the columns of a shard with the same types, and its key."""
     there, wanted = target.by_name, shard.by_name
     are_there = all(name in there and type_and_rules(there[name]) == type_and_rules(wanted[name]) for name in wanted)
-    filled = as_filled(target, wanted.keys())
-    unique = {frozenset(lowered(index.columns)) for index in filled.unique_indexes}
-    return (
-        are_there
-        and lowered(filled.key) == lowered(shard.key)
-        and all(frozenset(lowered(index.columns)) in unique for index in shard.unique_indexes)
+    return are_there and lowered(as_filled(target, wanted.keys()).key) == lowered(shard.key)
+
+
+def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
+    """Whether a target has the columns of a shard with the same types, its key and its unique indexes."""
+    unique = {frozenset(lowered(index.columns)) for index in as_filled(target, shard.by_name.keys()).unique_indexes}
+    return has_columns_of(target, shard) and all(
+        frozenset(lowered(index.columns)) in unique for index in shard.unique_indexes
     )
 
 

@@ -32,7 +32,7 @@ from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.shown import one_line
-from unshard.core.structures.comparison import has_all_of, order_differences
+from unshard.core.structures.comparison import has_columns_of, order_differences
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.parsedtable import without_computed_defaults
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
@@ -273,9 +273,9 @@ class TrialOfStatements:
         return found, is_complete
 
     def _has(self, record: Record, found: TableSchema) -> bool:
-        """Whether the target has all of a structure."""
+        """Whether the target has the columns of a structure; rows can be read without an index that it lacks."""
         present = self._present({record.entry.target}).get(record.entry.target)
-        return present is not None and has_all_of(present, found)
+        return present is not None and has_columns_of(present, found)
 
     def _made(self, record: Record, structure: TableSchema) -> TableSchema | None:
         """Return the structure as the target makes it; None if it refuses."""
