@@ -3,7 +3,7 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """CPU seconds of a process and of its ended children, and its parent."""
+    """CPU seconds of a process, those of its ended children, and its parent."""
 
-    seconds: float
+    own: float
+    ended: float
     parent: int
 
 
@@ -50,18 +51,28 @@ def _client() -> float:
 def times(pids: Iterable[int]) -> Mapping[int, Times]:
     """Return the times of the processes that have not ended."""
     statuses = {pid: _status(pid) for pid in pids}
-    return {
-        pid: Times(sum(map(int, fields[11:15])) / TICKS, int(fields[1])) for pid, fields in statuses.items() if fields
-    }
+    return {pid: _times_of(fields) for pid, fields in statuses.items() if fields}
+
+
+def _times_of(fields: Sequence[str]) -> Times:
+    user, system, ended_user, ended_system = (int(ticks) / TICKS for ticks in fields[11:15])
+    return Times(user + system, ended_user + ended_system, int(fields[1]))
 
 
 def seconds(before: Mapping[int, Times], after: Mapping[int, Times]) -> float:
     """Return the CPU seconds of some processes and of their ended children between two moments.
 
-    A parent that is one of them has the time of an ended child. The time of another ended process is lost.
+    What a child had used before is not counted again when it ends. The time of other ended processes is lost.
     """
-    spent = sum(each.seconds for each in after.values())
-    return spent - sum(each.seconds for pid, each in before.items() if pid in after or each.parent in after)
+    nothing = Times(0.0, 0.0, 0)
+    had = defaultdict[int, float](float)
+    for pid, each in before.items():
+        if pid not in after:
+            had[each.parent] += each.own + each.ended
+    return sum(
+        now.own - before.get(pid, nothing).own + max(0.0, now.ended - before.get(pid, nothing).ended - had[pid])
+        for pid, now in after.items()
+    )
 
 
 def parent(pid: int) -> int:
