@@ -24,7 +24,7 @@ STEPS = (
     *("begin", "rows", "file", "commit"),
 )
 """The steps that change the surviving state; each has a point of death before and after it, but `file`."""
-DEATHS_EVERY = portion(24, 16, 1)
+DEATHS_EVERY = portion(36, 16, 1)
 
 
 class Dying:
