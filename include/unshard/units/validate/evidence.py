@@ -66,7 +66,7 @@ def touched_since(
     for source, tables in shards.items():
         state = work.meta.sources.get(source)
         if state is None or (state.phase is Phase.LOADED and not work.task.task_mode.syncs):
-            continue  # nothing has begun, or all is done: nothing is on its way
+            continue  # no change of this source is on its way to the target
         if state.phase is not Phase.SYNC or source not in before:
             return Touched(anything=f"source {source} is not loaded yet")
         try:
