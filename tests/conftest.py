@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples.
 settings.register_profile(
     "unshard",
-    max_examples=portion(20, 30, 100),
+    max_examples=portion(10, 30, 100),
     deadline=None,
     derandomize=not EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow],

@@ -156,19 +156,19 @@ def sync_dag(task: Task) -> DAG:
 
 
 def ddl_dag(task: Task) -> DAG:
-    """Build `[unlock, replace] >> wait_for_shards >> execute_ddl`, the last once per member source."""
+    """Build `[unlock, replace] >> wait_for_shards >> execute_ddl`, the last once per source."""
     common = {"task_file": str(task.path)}
     with _dag(DDL, task, DDL_DOC, schedule=None, max_active_runs=100) as dag:
         wait = WaitForShards(
             task_id="wait_for_shards", retries=WAIT_RETRIES, trigger_rule=TriggerRule.ALL_DONE, **common
         )
         execute = ExecuteDdl.partial(
-            task_id="execute_ddl", outlets=[work_asset(task)], map_index_template="{{ task.member.source }}", **common
+            task_id="execute_ddl", outlets=[work_asset(task)], map_index_template=SOURCE_LABEL, **common
         )
         unlock = Unlock(task_id="unlock", task_display_name=UNLOCK, execution_timeout=UNLOCK_TIMEOUT, **common)
         replace = ReplaceDdl(task_id="replace", task_display_name=REPLACE, retries=WAIT_RETRIES, **common)
         [unlock, replace] >> wait
-        execute.expand(member=wait.output)
+        wait >> execute.expand(source=list(task.sources))
     return dag
 
 

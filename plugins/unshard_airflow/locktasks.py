@@ -13,7 +13,7 @@
 | the lock was resolved elsewhere | `wait_for_shards` ends, all of `execute_ddl` is skipped, the run succeeds |
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from unshard.core.shown import as_json
 from unshard_airflow.operators import TaskOperator, opened_task
 from unshard_airflow.outcome import remedies
-from unshard_airflow.watch import LockTrigger, look
+from unshard_airflow.watch import LockTrigger, look, published
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -79,27 +79,29 @@ class LockOperator(TaskOperator):
 class WaitForShards(LockOperator):
     """Waits until every shard of the group has reached the DDL, the lock is forced, or `lock-timeout` is over.
 
-    Airflow's triggerer waits, so no process runs meanwhile, and Airflow may clear the task at any time.
+    Airflow's triggerer waits, so no process runs meanwhile, and Airflow may clear the task at any time. The end of the
+    wait ends the task: Airflow starts no process only for that.
     """
 
-    def execute(self, context: "Context") -> Any:
-        return self._wait(context)
+    def execute(self, context: "Context") -> None:
+        self._wait(context)
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
-        """Look at the lock, also after a failure of the trigger."""
-        return self._wait(context)
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> None:
+        """Look at the lock after `lock-timeout`, or after a failure of the trigger."""
+        self._wait(context)
 
-    def _wait(self, context: "Context") -> Any:
+    def _wait(self, context: "Context") -> None:
         from unshard.units.ddl import coordinate
 
         with opened_task(self.task_file) as work:
             seen = look(work, lock_of(context))
             self.seen = view = coordinate.view(work.meta, seen.lock.id, seen.scene)
             patience = work.task.options.lock_timeout
-        push(context, view)
+        for key, value in published(view).items():
+            context["ti"].xcom_push(key=key, value=value)
         self.log.info("%s", seen)
         if seen.is_over:
-            return members(view)
+            return
         until = context["ti"].start_date + patience
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"lock {view.id} is {view.state}, and lock-timeout ({patience}) is over")
@@ -108,38 +110,27 @@ class WaitForShards(LockOperator):
 
 
 class ExecuteDdl(LockOperator):
-    """Executes the DDL on the target for its owner; the tasks of the other sources are skipped."""
+    """Executes the DDL on the target if `source` is the lock's owner; the tasks of the other sources are skipped."""
 
-    template_fields: Sequence[str] = ("member",)
+    template_fields: Sequence[str] = ("source",)
 
-    def __init__(self, *, member: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, source: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.member = member or {}
+        self.source = source
 
     def execute(self, context: "Context") -> Any:
-        source, owner = self.member["source"], self.member["owner"]
-        if source != owner:
-            raise AirflowSkipException(f"{owner} is the owner and executes the DDL for all")
         from unshard.units.ddl import coordinate
 
         lock = lock_of(context)
         with opened_task(self.task_file) as work:
-            if not work.meta.locks.get(lock).is_open:
+            if not (found := work.meta.locks.get(lock)).is_open:
                 raise AirflowSkipException(f"lock {lock} is resolved already")
+            sources = list(work.task.sources)
+            owner = found.owner if found.owner in sources else sources[0]
+            if self.source != owner:
+                raise AirflowSkipException(f"{owner} is the owner and executes the DDL for all")
             self.seen = done = coordinate.execute(work.meta, work.target, lock)
         if done.is_open:
             raise AirflowFailException(done.error or f"lock {lock} is {done.state} again: clear wait_for_shards")
         self.log.info("lock is resolved lock=%s ddl=%s", lock, done.ddl)
         return as_json(done)
-
-
-def members(view: "LockView") -> list[dict[str, str]]:
-    """Return the values over which `execute_ddl` is mapped: each source of the group, with the owner."""
-    owner = view.owner or ""
-    return [{"source": source, "owner": owner} for source in view.members or ([owner] if owner else [])]
-
-
-def push(context: "Context", view: "LockView") -> None:
-    """Publish owner, members and DDL as XCom values, also while the task waits."""
-    for key in ("owner", "members", "ddl", "missing"):
-        context["ti"].xcom_push(key=key, value=as_json(getattr(view, key)))

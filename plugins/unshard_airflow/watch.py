@@ -11,17 +11,17 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from unshard.config import has_changed, load_task
 from unshard.core.masking import statement
-from unshard.core.shown import listed, visible
+from unshard.core.shown import as_json, listed, visible
 from unshard_airflow.connections import airflow_connections
 
 if TYPE_CHECKING:
     from unshard.config import Task
     from unshard.units.ddl.differences import DifferenceView
-    from unshard.units.ddl.scene import LockFacts, Scene
+    from unshard.units.ddl.scene import LockFacts, LockView, Scene
     from unshard.units.work import Work
 
 LOOK_SECONDS = 1.0
@@ -70,6 +70,11 @@ def look(work: "Work", lock: str) -> Seen:
     return Seen(scene.facts(found), str(pause or ""), scene)
 
 
+def published(view: "LockView") -> dict[str, Any]:
+    """Return what `wait_for_shards` publishes as XCom values, also while it waits."""
+    return {key: as_json(getattr(view, key)) for key in ("owner", "members", "ddl", "missing")}
+
+
 class TaskTrigger(BaseTrigger):
     """Looks at a task again and again, in a thread, over one connection. A failed look is logged and repeated."""
 
@@ -107,7 +112,11 @@ class TaskTrigger(BaseTrigger):
             await self.wait(watch, datetime.fromisoformat(until) if until else None)
         finally:
             await asyncio.to_thread(watch.close)
-        yield TriggerEvent("over")  # type: ignore[no-untyped-call]
+        yield self.event()
+
+    def event(self) -> TriggerEvent:
+        """Return what the end of the wait means to the waiting task: it continues in a process."""
+        return TriggerEvent("over")  # type: ignore[no-untyped-call]
 
 
 class BinlogTrigger(BaseEventTrigger, TaskTrigger):
@@ -133,7 +142,7 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
 
 
 class LockTrigger(TaskTrigger):
-    """Fires when the wait for a lock is over, or at the time `until`."""
+    """Ends its task when the wait for a lock is over; at the time `until` it lets the task look."""
 
     look_seconds = LOCK_SECONDS
 
@@ -141,6 +150,7 @@ class LockTrigger(TaskTrigger):
         super().__init__(task_file=task_file)
         self.lock = lock
         self.until = until
+        self._over: LockView | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -148,6 +158,8 @@ class LockTrigger(TaskTrigger):
 
     def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
         """Read the row of the lock; everything that decides only after the row has changed, or seldom."""
+        from unshard.units.ddl import coordinate
+
         known: list[tuple[object, float]] = []
 
         def is_over() -> bool:
@@ -157,9 +169,16 @@ class LockTrigger(TaskTrigger):
             seen = look(work, self.lock)
             self.log.info("%s", seen)
             known[:] = [((work.meta.locks.get(self.lock), work.meta.pauses.get()), now)]
+            if seen.is_over:
+                self._over = coordinate.view(work.meta, self.lock, seen.scene)
             return seen.is_over
 
         return is_over
+
+    def event(self) -> TriggerEvent:
+        if self._over is None:
+            return super().event()
+        return TaskSuccessEvent(xcoms=published(self._over))
 
 
 class DifferenceTrigger(TaskTrigger):

@@ -25,7 +25,7 @@ from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.joining import JoinRules
 
-EXAMPLES = examples(2, 8, 10_000)
+EXAMPLES = examples(1, 8, 10_000)
 PART = 10
 BARRIER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, b)"
 

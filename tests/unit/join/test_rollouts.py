@@ -14,7 +14,7 @@ from tests.suite.portions import examples
 from tests.unit.join.paper import create
 from tests.unit.join.rollout import Play, shards
 
-EXAMPLES = examples(10, 50, 10_000)
+EXAMPLES = examples(6, 50, 10_000)
 TABLE = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, c VARCHAR(9), d DECIMAL(8,2), e ENUM('x','y'), "
     "g INT, UNIQUE KEY u (b), KEY k (c))"
