@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 10.0
 """The progress is published at most so often."""
-REST_SECONDS, LOOK_SECONDS = 0.3, 3.0
+REST_SECONDS, LOOK_SECONDS = 0.4, 3.0
 """The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""

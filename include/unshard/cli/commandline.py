@@ -336,4 +336,18 @@ COMMANDS = (
         "unshard.cli.validatecommand",
         "0 equal, 2 different, 1 error, or changes of some rows are on their way",
     ),
+    Command(
+        "repair",
+        "write the rows of the shards into the target where a difference is proven",
+        "unshard repair shop.yaml --table shop.orders --reason 'rows were changed by hand'",
+        (
+            TASK,
+            TABLES,
+            option("--keys", "only the keys in this file, which `unshard validate --json` has written", "FILE"),
+            option("--wait", "longest wait for windows, in seconds (default 60)", "N", type=_number(0), default=60),
+            *CONFIRMED,
+        ),
+        "unshard.cli.repaircommand",
+        "0 no difference is left, or a dry run, 1 error, not confirmed, or a difference is left",
+    ),
 )

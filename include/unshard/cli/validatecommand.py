@@ -29,7 +29,10 @@ def validate_command(options: Namespace, console: Console) -> Answer:
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
-            work, [_table(name) for name in options.table], settings, lambda told: display.tell(_progress(told))
+            work,
+            [table_named(name) for name in options.table],
+            settings,
+            lambda told: display.tell(shown_progress(told)),
         )
         left = () if options.table else unfed(work)
     seconds = time.monotonic() - began
@@ -49,14 +52,16 @@ def validate_command(options: Namespace, console: Console) -> Answer:
     return Answer(document, [*lines, _summary(verdicts, equal, seconds)], 2 if differ else 0 if equal else 1)
 
 
-def _table(name: str) -> TableId:
+def table_named(name: str) -> TableId:
+    """Return the target that `--table` names; raises UsageWrong."""
     schema, dot, table = name.partition(".")
     if not (schema and dot and table):
         raise UsageWrong(f"--table {name}: write it as schema.table", "unshard validate")
     return TableId(schema, table)
 
 
-def _progress(told: Chunked | KeysPending) -> str:
+def shown_progress(told: Chunked | KeysPending) -> str:
+    """Return a line about a comparison in progress."""
     if isinstance(told, KeysPending):
         return f"comparing {told.target}: {amount(told.keys)} keys have changed meanwhile and wait for windows"
     return f"comparing {told.target}: {told.chunks} chunks, {amount(told.rows)} rows"

@@ -16,6 +16,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.sending import STATEMENT_BYTES, run_statement
+from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.columnreload import ReloadState, names_digest
@@ -101,18 +102,29 @@ class ReloadProgress:
     reached: Key | None
 
 
-def hold_source(connection: Connection, row: ReloadRow) -> None:
-    """Let no window of the source begin until the transaction ends."""
-    table = mysql.table_name(TableId(row.meta_schema, "source"))
+def hold_source(connection: Connection, meta_schema: str, task: str, source: str) -> None:
+    """Let no window of the source begin or end until the transaction ends."""
+    table = mysql.table_name(TableId(meta_schema, "source"))
     sql = f"SELECT epoch FROM {table} WHERE task = %s AND source = %s FOR UPDATE"  # noqa: S608
-    if not mysql.query(connection, sql, (row.task, row.shard.source)):
-        raise UnknownSource(row.task, row.shard.source)
+    if not mysql.query(connection, sql, (task, source)):
+        raise UnknownSource(task, source)
 
 
 def hold_structure(connection: Connection, table: TableId, *, for_writing: bool = False) -> None:
     """Keep DDL of a table from running until the end of the transaction."""
     lock_reload = " FOR UPDATE" if for_writing else ""
     mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock_reload}")  # noqa: S608
+
+
+def record_action(connection: Connection, meta_schema: str, task: str, order: IssuedCommand, details: Any) -> None:
+    """Record a command and what it has done in the transaction that does it."""
+    sql = (
+        f"INSERT INTO {mysql.table_name(TableId(meta_schema, 'operator_action'))}"  # noqa: S608
+        " (task, lock_id, action, who, via, reason, details, done_at)"
+        " VALUES (%s, '', %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+    )
+    given = order.action, str(order.by), order.via, order.reason, json.dumps(details, ensure_ascii=False)
+    mysql.change(connection, sql, (task, *given))
 
 
 def lock_reload(connection: Connection, row: ReloadRow) -> ReloadProgress | None:

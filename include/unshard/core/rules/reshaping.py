@@ -172,8 +172,10 @@ class ReshapedShard:
 
     structure: TableSchema
     table: str
+    named: tuple[str, ...] = ()
+    """Expressions of the columns under the names of the target; empty if the shard has these names itself."""
     values: tuple[str, ...] = ()
-    """Expressions of the columns; empty if the rows are not changed."""
+    """Expressions of the columns after that; empty if the rows are not changed."""
     constants: tuple[tuple[str, str], ...] = ()
     """Extracted columns, by lower-case name, with the expression of their value."""
     mapped: tuple[tuple[str, Mapped, Column], ...] = ()
@@ -187,18 +189,26 @@ class ReshapedShard:
 
     def where(self, inside: str = "", outside: str = "") -> str:
         """Return the FROM clause with conditions on the shard's columns (`inside`) and reshaped ones (`outside`)."""
+        table = f"(SELECT {', '.join(self.named)} FROM {self.table}) AS named" if self.named else self.table  # noqa: S608
         own = " AND ".join(f"({each})" for each in (inside, self.only) if each)
         if self.values:
-            return self._selected(f"{self.table}{own and f' WHERE {own}'}") + (outside and f" WHERE {outside}")
+            rows = f"SELECT {', '.join(self.values)} FROM {table}{own and f' WHERE {own}'}"  # noqa: S608
+            return f"({rows}) AS shard" + (outside and f" WHERE {outside}")
         everything = " AND ".join(filter(None, (own, outside)))
-        return f"{self.table}{everything and f' WHERE {everything}'}"
+        return f"{table}{everything and f' WHERE {everything}'}"
+
+    def own_rows(self, first: str, own: Sequence[str], outside: str, inside: str = "") -> str:
+        """Return a SELECT of an expression over the reshaped columns, and of others over the shard's own ones."""
+        names = tuple(f"`own {number}`" for number in range(len(own)))
+        made = tuple(f"{each} AS {name}" for each, name in zip(own, names, strict=True))
+        named = (*self.named, *made) if self.named else ()
+        values = (*self.values, *(names if named else made)) if self.values else ()
+        rows = replace(self, named=named, values=values).where(inside, outside)
+        return f"SELECT {', '.join((first, *(names if named or values else own)))} FROM {rows}"  # noqa: S608
 
     def within(self, key: Sequence[Column], span: KeyRange) -> str:
         """Return the condition, on the shard's own columns, for the rows in a range of the target's key."""
         return condition(key, span, self._compared)
-
-    def _selected(self, table: str) -> str:
-        return f"(SELECT {', '.join(self.values)} FROM {table}) AS shard"  # noqa: S608
 
     def _compared(self, column: Column, operator: str, value: bytes) -> str:
         """Return a comparison of the shard's own columns, for which the server can use their indexes."""
@@ -215,8 +225,7 @@ class ReshapedShard:
 def shard_with_names(table: TableId, structure: TableSchema) -> ReshapedShard:
     """Return the rows of a shard with the target's names of its columns (core.ddl.columnnames)."""
     columns = (f"{identifier(each.own_name or each.name)} AS {identifier(each.name)}" for each in structure.columns)
-    rows = f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named"  # noqa: S608
-    return ReshapedShard(structure, rows)
+    return ReshapedShard(structure, qualified(table.schema, table.name), tuple(columns))
 
 
 def seen(
@@ -243,6 +252,7 @@ def seen(
     return ReshapedShard(
         with_constants(replace(structure, columns=tuple(columns)), schema, constants),
         own,
+        (),
         tuple(values),
         tuple(filled.items()),
         tuple((name, each, structure.column(each.source)) for name, each in mapped.items() if name in there),

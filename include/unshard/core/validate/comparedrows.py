@@ -57,8 +57,7 @@ def compared_rows(
     values += [f"{_constant(column, fill[column.name.lower()])} AS {identifier(column.name)}" for column in added]
     found = with_names(replace(structure, columns=kept), renamed)
     found = replace(found, columns=(*found.columns, *(replace(column, sent_as=None) for column in added)))
-    rows = f"SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}"  # noqa: S608
-    return ReshapedShard(found, f"({rows}) AS named")
+    return ReshapedShard(found, qualified(table.schema, table.name), tuple(values))
 
 
 def _constant(column: Column, fill: str) -> str:

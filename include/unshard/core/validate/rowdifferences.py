@@ -73,6 +73,10 @@ class RowDifference:
     """The number of rows; more than 1 only if rows may repeat or collide."""
     because: Because | None = None
     """The cause of an expected difference, as it was when the rows were compared."""
+    surplus: tuple[str, ...] = ()
+    """The hashes of the target's rows that the shards do not have."""
+    lacking: tuple[str, ...] = ()
+    """The hashes of the shards' rows that the target does not have."""
 
 
 def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[RowDifference]:
@@ -88,7 +92,9 @@ def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[R
         have, want = there.get(key, Counter()), union.get(key, Counter())
         if have != want:
             kind = _kind(have.total(), want.total(), keyed)
-            yield RowDifference(kind, key, tuple(owners.get(key, ())), _concerned(have, want, keyed))
+            surplus, lacking = (tuple((a - b).elements()) for a, b in ((have, want), (want, have)))
+            concerned = _concerned(have, want, keyed)
+            yield RowDifference(kind, key, tuple(owners.get(key, ())), concerned, surplus=surplus, lacking=lacking)
 
 
 def _kind(have: int, want: int, keyed: bool) -> DifferenceKind:

@@ -19,7 +19,7 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -170,7 +170,7 @@ def reshaped_place(shard: ComparedTable, target: ComparedTable, reshaping: Resha
     if not reshaping:
         return shard
     found = seen(shard.name, shard.table, shard.schema, target.table, target.schema, reshaping)
-    return replace(shard, schema=found.structure, reshaped=replace(found, table=shard.seen.table))
+    return replace(shard, schema=found.structure, reshaped=replace(found, named=shard.seen.named))
 
 
 def named_place(shard: ComparedTable, names: Names) -> ComparedTable:
@@ -362,6 +362,11 @@ def _condition(check: TableCheck, place: ComparedTable, span: KeyRange) -> str:
     return place.seen.within(columns, span)
 
 
+def row_condition(check: TableCheck, place: ComparedTable, span: KeyRange, hashes: Iterable[str]) -> tuple[str, str]:
+    """Return the conditions, inside and outside a reshaped shard, for the rows of a range with these hashes."""
+    return _condition(check, place, span), tablerows.hash_condition(_hash(check, place), hashes)
+
+
 def _text(value: bytes | str | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
@@ -440,8 +445,8 @@ class TableResult:
     chunks: int
     rows_target: int
     rows_union: int
-    differences: tuple[RowDifference, ...]
-    differing_chunks: int
+    differing: Mapping[KeyRange, Sequence[RowDifference]]
+    """Proven and explained differences, by chunk."""
     waiting: NotYetInTarget
     seconds: float
     pending: tuple[RowDifference, ...] = ()
@@ -455,6 +460,14 @@ class TableResult:
     """Why there is no verdict; nothing of the table was compared then."""
     structure: tuple[str, ...] = ()
     """How the structure of the target differs from those of its shards, beside columns that only some places have."""
+
+    @property
+    def differences(self) -> tuple[RowDifference, ...]:
+        return tuple(chain.from_iterable(self.differing.values()))
+
+    @property
+    def differing_chunks(self) -> int:
+        return len(self.differing)
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
@@ -517,9 +530,9 @@ def validate(
     """Compare the target tables of the task, or only `tables`, and name the differences."""
     checks = plan_checks(work, tables)
     waiting = _waiting(work)
-    with Sessions() as sessions, _pool(settings.threads) as pool:
+    with Sessions() as sessions, pool_of(settings.threads) as pool:
         compare = comparer or (lambda check: _compared(check, settings, sessions, pool))
-        comparison = _TableComparison(work, settings, sessions, pool, compare, watch)
+        comparison = TableComparison(work, settings, sessions, pool, compare, watch)
         return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
 
 
@@ -527,7 +540,7 @@ def _target_of(each: TableCheck | Incomparable) -> TableId:
     return each.target if isinstance(each, Incomparable) else each.target.table
 
 
-def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, comparison: "_TableComparison") -> TableResult:
+def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, comparison: "TableComparison") -> TableResult:
     """Compare a table; an error that concerns it alone becomes its result."""
     if isinstance(each, Incomparable):
         return _without_verdict(each, waiting)
@@ -555,8 +568,7 @@ def _without_verdict(each: Incomparable, waiting: NotYetInTarget) -> TableResult
         chunks=0,
         rows_target=0,
         rows_union=0,
-        differences=(),
-        differing_chunks=0,
+        differing={},
         waiting=waiting,
         seconds=0.0,
         unseen=each.unseen,
@@ -712,7 +724,7 @@ def _waiting(work: Work) -> dict[TableId, NotYetInTarget]:
 
 
 @contextlib.contextmanager
-def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+def pool_of(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Return a pool that is not waited for if the block is left by an error or an interruption."""
     pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
     try:
@@ -735,7 +747,7 @@ class _Narrowed:
 
 
 @dataclass(frozen=True, slots=True)
-class _TableComparison:
+class TableComparison:
     """Compares a table: first the sums of all ranges, then the rows of those that differ, until all is settled."""
 
     work: Work
@@ -764,8 +776,7 @@ class _TableComparison:
             chunks=chunks,
             rows_target=target.rows,
             rows_union=shards.rows,
-            differences=tuple(chain.from_iterable(found.settled.values())),
-            differing_chunks=len(found.settled),
+            differing=found.settled,
             waiting=found.waiting,
             seconds=time.monotonic() - began,
             unseen=check.unseen,
@@ -778,7 +789,7 @@ class _TableComparison:
     def _narrowed(self, check: TableCheck, suspects: Sequence[KeyRange]) -> _Narrowed:
         """Compare the rows of ranges again and again, until no key is pending or there is no point in waiting."""
         deadline = time.monotonic() + self.settings.wait
-        found = self._looked_at(check, suspects)
+        found = self.looked_at(check, suspects)
         pending = {span: [*some] for span, some in found.pending.items()}
         settled = {span: [*some] for span, some in found.settled.items()}
         while True:
@@ -788,17 +799,17 @@ class _TableComparison:
             if is_over or not self._passed(found.touched.until, deadline):
                 still = tuple(chain.from_iterable(pending.values()))
                 return _Narrowed(settled, still, found.touched.anything if still else "", found.waiting)
-            check = self._planned_again(check)
+            check = self.planned(check.target.table)
             # A key that was equal before has been decided, even if a later change of it is on its way now.
             undecided = {span: {each.key for each in some} for span, some in pending.items()}
-            found = self._looked_at(check, [*undecided])
+            found = self.looked_at(check, [*undecided])
             for span, keys in undecided.items():
                 settled.setdefault(span, []).extend(each for each in found.settled.get(span, ()) if each.key in keys)
                 pending[span] = [each for each in found.pending.get(span, ()) if each.key in keys]
             settled = {span: some for span, some in settled.items() if some}
             pending = {span: some for span, some in pending.items() if some}
 
-    def _looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "_Look":
+    def looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "Look":
         """Compare the rows of ranges, and decide on each difference."""
         sources = {place.name.split()[0]: list[TableId]() for place in check.shards}
         for place in check.shards:
@@ -809,14 +820,14 @@ class _TableComparison:
         asked = [self.pool.submit(narrow, self.sessions, check, span, limit) for span in spans]
         found = dict(zip(spans, (each.result() for each in asked), strict=True))
         if not any(found.values()):
-            return _Look({}, {}, Touched(), waiting)
+            return Look({}, {}, Touched(), waiting)
         key = check.comparison.key
         touched = touched_since(self.work, check.target.table, sources, key, before)
         if waiting.shards and check.comparison.ranged:
             # A shard whose lock was resolved during the comparison holds nothing now: its keys are unknown.
             held = dict.fromkeys(waiting.shards) | held_keys(self.work, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
-        if not touched.anything and _structures(self._planned_again(check)) != _structures(check):
+        if not touched.anything and _structures(self.planned(check.target.table)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
         for span, differences in found.items():
@@ -825,10 +836,11 @@ class _TableComparison:
                 because = waiting.because(key, each)
                 is_known = verdict is Verdict.PROVEN or because
                 (settled if is_known else pending).setdefault(span, []).append(replace(each, because=because))
-        return _Look(settled, pending, touched, waiting)
+        return Look(settled, pending, touched, waiting)
 
-    def _planned_again(self, check: TableCheck) -> TableCheck:
-        (planned,) = plan_checks(self.work, [check.target.table])
+    def planned(self, target: TableId) -> TableCheck:
+        """Return how a table is compared now; raises why it cannot be."""
+        (planned,) = plan_checks(self.work, [target])
         if isinstance(planned, Incomparable):
             raise planned.error
         return planned
@@ -849,7 +861,7 @@ class _TableComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class Look:
     """One look at the rows of ranges."""
 
     settled: Mapping[KeyRange, Sequence[RowDifference]]

@@ -177,7 +177,7 @@ def _state(work: Work, shard: Shard) -> ShardState:
     raise ReloadShardUnknown(f"{shard.source}/{shard.table}", first_names(known))
 
 
-def _ready(work: Work, shard: Shard) -> ShardState:
+def ready(work: Work, shard: Shard) -> ShardState:
     """Return the state of the shard; raises if anything of it waits."""
     source = work.meta.sources.get(shard.source)
     if source is None or source.phase is not Phase.SYNC:
@@ -212,7 +212,7 @@ def _refuse_source(work: Work, shard: Shard, connection: Connection) -> None:
 
 
 def _planned(work: Work, shard: Shard, columns: Sequence[str], connection: Connection) -> ReloadPlan:
-    state = _ready(work, shard)
+    state = ready(work, shard)
     _refuse_source(work, shard, connection)
     tracked = work.structures({state.structure})[state.structure]
     present = structures.read_schemas(connection, [shard.table]).get(shard.table)
@@ -230,13 +230,8 @@ def _planned(work: Work, shard: Shard, columns: Sequence[str], connection: Conne
 def _matched(
     work: Work, state: ShardState, tracked: TableSchema, present: TableSchema, columns: Sequence[str]
 ) -> ReloadPlan:
-    shard, target = state.shard, state.target
-    behind = work.meta.locks.behind({shard})
-    reshapings = reshaped_by(work, shard.source, {shard})
-    joined = joined_rows(work, {target}, {shard})
-    there = work.target_schemas({target})
-    schemas = by_filled_keys(there, [state], {state.structure: tracked}, behind, reshapings, joined)
-    schema = schemas[target]
+    shard = state.shard
+    schema, found = whole_rows(work, state, tracked, present)
     if not walked_columns(present) or not schema.key:
         whose = "target's" if present.key else "shard's"
         raise ReloadImpossible(
@@ -244,16 +239,27 @@ def _matched(
             f"the {whose} rows cannot be found by a key that can be walked",
             "set the column by an UPDATE on the shard, or load the target again (`unshard run --remove-meta`)",
         )
-    reshaping = reshapings.get(shard.table, AS_IT_IS)
-    if target in joined:
-        found = conversion_by_ids(shard, None, present, (target, schema), joined[target], reshaping)
-    else:
-        found = conversion(shard, present, target, schema, behind.get((shard, None), ()), reshaping)
     written = _written(shard, present, schema, found, columns)
     reads, narrow = _narrowed(present, found, (*found.key, *written))
     keys, values = narrow.destination.columns[: len(found.key)], narrow.destination.columns[len(found.key) :]
-    update = ColumnUpdate(target, keys, values, updated_by_server(schema, [column.name for column in values]))
+    update = ColumnUpdate(state.target, keys, values, updated_by_server(schema, [column.name for column in values]))
     return ReloadPlan(state, present, narrow, reads, update, basis_of(state, present, schema))
+
+
+def whole_rows(
+    work: Work, state: ShardState, tracked: TableSchema, present: TableSchema
+) -> tuple[TableSchema, Conversion]:
+    """Return the structure of a shard's target, and how the shard's rows of now become rows of it."""
+    shard, target = state.shard, state.target
+    behind = work.meta.locks.behind({shard})
+    reshapings = reshaped_by(work, shard.source, {shard})
+    joined = joined_rows(work, {target}, {shard})
+    there = work.target_schemas({target})
+    schema = by_filled_keys(there, [state], {state.structure: tracked}, behind, reshapings, joined)[target]
+    reshaping = reshapings.get(shard.table, AS_IT_IS)
+    if target in joined:
+        return schema, conversion_by_ids(shard, None, present, (target, schema), joined[target], reshaping)
+    return schema, conversion(shard, present, target, schema, behind.get((shard, None), ()), reshaping)
 
 
 def _written(
@@ -305,14 +311,14 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         pair = Pair(work.task.meta_schema, work.task.name, shard.source, _state(work, shard).target)
         prepare_fence(target, pair)
         mysql.begin(target)
-        chunks.hold_source(target, row)
+        chunks.hold_source(target, row.meta_schema, row.task, shard.source)
         work.meta.pauses.refuse()
         progress = chunks.lock_reload(target, row)
         if progress is None or progress.state is ReloadState.DONE:
             return None
         mysql.begin(source)
         chunks.hold_structure(source, shard.table)
-        chunks.hold_structure(target, _ready(work, shard).target, for_writing=True)
+        chunks.hold_structure(target, ready(work, shard).target, for_writing=True)
         plan = _planned(work, shard, columns, beside)
         if plan.basis != progress.basis:
             raise ReloadMustWait(str(shard), "a structure has changed since the reload began", "do nothing else")

@@ -1,0 +1,400 @@
+"""Repair target tables: rows whose difference is proven become those of their shards. Runs in the driver.
+
+A first comparison finds the chunks that differ. Then up to MOST_KEYS keys of a chunk are repaired in one transaction of
+the target:
+
+1. lock the rows of the target's sources in the meta tables: no window of them can begin or end until the COMMIT
+2. keep DDL of the target from running
+3. compare the chunk again; only a key that is proven again is repaired (core/validate/proof.py)
+4. read the rows of these keys from the shards, whole, after the transactions that change them
+5. delete, update and insert rows of the target, record the keys in `operator_action`, COMMIT
+
+**Why it is correct beside windows.** A proven key has no change between the checkpoints and the ends of the binlogs. So
+no window that has begun has it, and none begins before the COMMIT. The rows of step 4 are found by the hashes of step
+3: a row that has changed meanwhile is not found, and its key is left to the windows. A later change of the key is in a
+later window, as it is for the chunks of a reload (units/window/reloading.py).
+
+| process dies                  | what happens                                                        |
+|-------------------------------|---------------------------------------------------------------------|
+| in steps 1 to 5               | the server rolls back and releases the sources                      |
+| in COMMIT, the answer is lost | the next comparison finds the chunk equal, or repairs it            |
+| between two transactions      | the same command finds what is left                                 |
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pyarrow as pa
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, textrows
+from unshard.adapters.target import chunkprogress as chunks
+from unshard.adapters.target.apply import naming_table
+from unshard.adapters.target.chunkprogress import ColumnUpdate, Values
+from unshard.adapters.target.deletes import remove_rows
+from unshard.adapters.target.fence import Pair, prepare_fence, record_write
+from unshard.adapters.target.sending import load_lines
+from unshard.adapters.target.session import open_session, repeated
+from unshard.adapters.target.targetrows import LineForm, Mode
+from unshard.core.ddl.issuedcommands import IssuedCommand
+from unshard.core.model import TableId, TableSchema
+from unshard.core.rows.columnreload import updated_by_server
+from unshard.core.rules.reshaping import AS_IT_IS
+from unshard.core.sql.keyrange import KeyRange
+from unshard.core.sql.literals import expression
+from unshard.core.validate import checksum
+from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
+from unshard.errors import UnshardError
+from unshard.errors.rows import Collision
+from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.validate.validate import (
+    DEFAULTS,
+    ComparedTable,
+    Sessions,
+    Settings,
+    TableCheck,
+    TableComparison,
+    TableResult,
+    Watch,
+    pool_of,
+    row_condition,
+    validate,
+)
+from unshard.units.window.reloading import ready, shard_named, whole_rows
+from unshard.units.work import Work
+
+REPAIR = "repair"
+MOST_KEYS = 1_000
+"""Keys of one transaction."""
+MOST_DIFFERENCES = 100_000
+"""Differing keys of a table that one call repairs."""
+Chosen = Callable[[TableId, FoldedKey], bool]
+"""Whether a key is to be repaired."""
+
+
+def every_key(_table: TableId, _key: FoldedKey) -> bool:
+    """Choose all keys."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A difference that is not repaired, and why."""
+
+    difference: RowDifference
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepair:
+    """What a repair does to a table, or has done."""
+
+    result: TableResult
+    to_repair: Mapping[KeyRange, Sequence[RowDifference]] = field(default_factory=dict)
+    left: tuple[Left, ...] = ()
+    repaired: tuple[RowDifference, ...] = ()
+
+    @property
+    def target(self) -> TableId:
+        return self.result.target
+
+    @property
+    def planned(self) -> tuple[RowDifference, ...]:
+        return tuple(chain.from_iterable(self.to_repair.values()))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of the table differs any more, as far as is known."""
+        return not (self.left or self.result.error or self.result.pending or len(self.repaired) < len(self.planned))
+
+
+def plan_repair(
+    work: Work,
+    tables: Sequence[TableId] = (),
+    settings: Settings = DEFAULTS,
+    watch: Watch = lambda _: None,
+    chosen: Chosen = every_key,
+) -> tuple[TableRepair, ...]:
+    """Compare tables and return what a repair of the chosen keys would do."""
+    settings = replace(settings, limit=MOST_DIFFERENCES)
+    return tuple(_planned(work, result, chosen) for result in validate(work, tables, settings, watch))
+
+
+def _planned(work: Work, result: TableResult, chosen: Chosen) -> TableRepair:
+    to_repair, left = defaultdict[KeyRange, list[RowDifference]](list), list[Left]()
+    impossible = _impossible(work, result.target) if result.differing else ""
+    for span, differences in result.differing.items():
+        for each in differences:
+            if not chosen(result.target, folded_key(each.key)):
+                continue
+            if why := impossible or _why_not(each):
+                left.append(Left(each, why))
+            else:
+                to_repair[span].append(each)
+    return TableRepair(result, to_repair, tuple(left))
+
+
+def _why_not(difference: RowDifference) -> str:
+    """Return why a difference is left; empty if it can be repaired."""
+    if difference.because:
+        return f"it is explained: {difference.because}"
+    if difference.kind is DifferenceKind.COLLISION:
+        return "several shards have the key: `unshard collisions`"
+    return ""
+
+
+def _impossible(work: Work, target: TableId) -> str:
+    """Return why no row of a target can be repaired now; empty if rows can."""
+    for state in work.meta.structures.shards():
+        if state.target != target or state.has_left or state.is_dropped:
+            continue
+        reshaping = work.task.instance(state.shard.source).routing.reshaping(state.shard.table) or AS_IT_IS
+        if reshaping.events or reshaping.filters:
+            return f"rows of {state.shard} are filtered, so the target need not have its rows"
+        try:
+            digest = ready(work, state.shard).structure
+        except UnshardError as error:
+            return str(error)
+        if any(column.own_name for column in work.structures({digest})[digest].columns):
+            return f"a column has another name in {state.shard} than in its group"
+    return ""
+
+
+def repair(
+    work: Work,
+    plans: Sequence[TableRepair],
+    order: IssuedCommand,
+    settings: Settings = DEFAULTS,
+    progress: Callable[[TableId, int], None] = lambda _table, _keys: None,
+) -> tuple[TableRepair, ...]:
+    """Repair what is still proven; `order` is a person's command. Another call continues after an error."""
+    with Sessions() as sessions, pool_of(settings.threads) as pool:
+        comparison = TableComparison(work, settings, sessions, pool, lambda _: iter(()), lambda _: None)
+        return tuple(_repaired(_Repair(work, each, comparison, order), progress) for each in plans)
+
+
+def _repaired(tables: "_Repair", progress: Callable[[TableId, int], None]) -> TableRepair:
+    done: list[RowDifference] = []
+    left: list[Left] = []
+    for span, differences in tables.plan.to_repair.items():
+        for first in range(0, len(differences), MOST_KEYS):
+            wanted = {each.key for each in differences[first : first + MOST_KEYS]}
+            some, others = repeated(lambda: tables.repaired(span, wanted))  # noqa: B023  called at once
+            done += some
+            left += others
+            progress(tables.plan.target, len(done))
+    return replace(tables.plan, repaired=tuple(done), left=(*tables.plan.left, *left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a shard as the target has to have it: one value per column of the conversion."""
+
+    conversion: Conversion
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """The repair of one table."""
+
+    work: Work
+    plan: TableRepair
+    comparison: TableComparison
+    order: IssuedCommand
+
+    def repaired(self, span: KeyRange, wanted: Collection[Key]) -> tuple[list[RowDifference], list[Left]]:
+        """Repair those of the keys that are still proven, in one transaction."""
+        work, target = self.work, self.plan.target
+        check = self.comparison.planned(target)
+        sources = sorted({place.name.split()[0] for place in check.shards})
+        pairs = [Pair(work.task.meta_schema, work.task.name, source, target) for source in sources]
+        with closing(open_session(work.writer())) as connection:
+            for pair in pairs:
+                prepare_fence(connection, pair)
+            with _transaction(connection):
+                for source in sources:
+                    chunks.hold_source(connection, work.task.meta_schema, work.task.name, source)
+                chunks.hold_structure(connection, target, for_writing=True)
+                if why := _impossible(work, target):
+                    return [], [Left(each, why) for each in self._of(wanted)]
+                look = self.comparison.looked_at(check, [span])
+                proven = [each for each in look.settled.get(span, ()) if each.key in wanted and not _why_not(each)]
+                pending = [each for each in look.pending.get(span, ()) if each.key in wanted]
+                left = [Left(each, "it has changed meanwhile: windows write it") for each in pending]
+                done = self._write(connection, check, span, proven, left)
+                if done:
+                    self._record(connection, done)
+                    for pair in pairs:
+                        record_write(connection, pair)
+        return done, left
+
+    def _of(self, keys: Collection[Key]) -> Iterator[RowDifference]:
+        return (each for each in self.plan.planned if each.key in keys)
+
+    def _write(
+        self,
+        connection: Connection,
+        check: TableCheck,
+        span: KeyRange,
+        proven: Sequence[RowDifference],
+        left: list[Left],
+    ) -> list[RowDifference]:
+        """Write the rows of proven differences; those whose rows are not found any more are added to `left`."""
+        rows = self._rows_of_shards(check, span, proven)
+        schema = check.target.schema
+        found: list[tuple[RowDifference, list[_Row]]] = []
+        for each in proven:
+            own = [row for digest in each.lacking for row in rows[digest][:1]]
+            for digest in each.lacking:
+                rows[digest] = rows[digest][1:]
+            if len(own) == len(each.lacking):
+                found.append((each, own))
+            else:
+                left.append(Left(each, "it has changed meanwhile: windows write it"))
+        updates = [(each, own[0]) for each, own in found if _is_update(check, each)]
+        replaced = [(each, own) for each, own in found if not _is_update(check, each)]
+        conversion = self._any_conversion(check)
+        table = check.target.table
+        with naming_table(table):
+            for line in self._surplus(check, span, conversion, [each for each, _ in replaced]):
+                remove_rows(connection, conversion.destination, schema, line, 1)
+            for plan, values in _by_conversion(row for _, row in updates):
+                _update(connection, table, schema, plan, values)
+            for plan, values in _by_conversion(row for _, own in replaced for row in own):
+                _insert(connection, table, plan, values)
+        return [each for each, _ in found]
+
+    def _rows_of_shards(
+        self, check: TableCheck, span: KeyRange, proven: Sequence[RowDifference]
+    ) -> defaultdict[str, list[_Row]]:
+        """Read the rows that the target lacks, by hash, as rows of the target."""
+        found: defaultdict[str, list[_Row]] = defaultdict(list)
+        for place in check.shards:
+            wanted = {digest for each in proven if place.name in each.shards for digest in each.lacking}
+            if wanted:
+                plan, present = self._conversion(place)
+                rows = self._own_rows(check, place, span, wanted, present)
+                arrays = [pa.array(column, pa.binary()) for column in list(zip(*rows, strict=True))[1:]] if rows else []
+                values = zip(*(array.to_pylist() for array in convert(plan, arrays)), strict=True) if rows else ()
+                for (digest, *_), row in zip(rows, values, strict=True):
+                    found[(digest or b"").decode()].append(_Row(plan, row))
+        return found
+
+    def _surplus(
+        self, check: TableCheck, span: KeyRange, plan: Conversion, proven: Sequence[RowDifference]
+    ) -> Iterator[bytes]:
+        """Read the target's rows to delete, as lines of the columns that shards fill."""
+        wanted = Counter(digest for each in proven for digest in each.surplus)
+        if not wanted:
+            return
+        columns = replace(check.target.schema, columns=plan.destination.columns)
+        for digest, *values in self._own_rows(check, check.target, span, wanted, columns, is_target=True):
+            if wanted[name := (digest or b"").decode()] > 0:
+                wanted[name] -= 1
+                arrays = [pa.array([value], pa.binary()) for value in values]
+                yield plan.destination.lines(arrays)[0].as_py()
+
+    def _own_rows(
+        self,
+        check: TableCheck,
+        place: ComparedTable,
+        span: KeyRange,
+        hashes: Collection[str],
+        structure: TableSchema,
+        *,
+        is_target: bool = False,
+    ) -> list[Values]:
+        """Read rows by their hashes: the hash, then the stored value of each column."""
+        inside, outside = row_condition(check, place, span, hashes)
+        columns = structure.columns if is_target else structure.written
+        hashed = checksum.row_hash(check.comparison.forms, place.schema)
+        sessions = self.comparison.sessions
+        textrows.prepare_reading(sessions.connection(place, waits=not is_target))
+        read = sessions.query if is_target else sessions.committed_rows
+        return read(place, place.seen.own_rows(hashed, [*map(expression, columns)], outside, inside))
+
+    def _any_conversion(self, check: TableCheck) -> Conversion:
+        return self._conversion(check.shards[0])[0]
+
+    def _conversion(self, place: ComparedTable) -> tuple[Conversion, TableSchema]:
+        """Return how the rows of a shard become rows of the target, and the structure of the shard."""
+        state = ready(self.work, shard_named(self.work, place.name))
+        tracked = self.work.structures({state.structure})[state.structure]
+        _, found = whole_rows(self.work, state, tracked, tracked)
+        return found.in_form(LineForm.TEXT), tracked
+
+    def _record(self, connection: Connection, done: Sequence[RowDifference]) -> None:
+        names = self.plan.result.key or self.plan.result.compared
+        keys = [{"kind": each.kind, "key": dict(zip(names, each.key, strict=True))} for each in done]
+        details = {**self.order.details, "table": str(self.plan.target), "keys": keys}
+        chunks.record_action(connection, self.work.task.meta_schema, self.work.task.name, self.order, details)
+
+
+def _is_update(check: TableCheck, difference: RowDifference) -> bool:
+    """Whether a row is changed in place, which keeps the values of columns that only the target has.
+
+    With a second unique key, two rows may have exchanged their values: then all are deleted before any is inserted.
+    """
+    return (
+        bool(check.comparison.key)
+        and len(difference.surplus) == len(difference.lacking) == 1
+        and len([index for index in check.target.schema.indexes if index.unique]) <= 1
+    )
+
+
+def _update(
+    connection: Connection, table: TableId, schema: TableSchema, plan: Conversion, values: Sequence[Values]
+) -> None:
+    order = [*plan.key, *(number for number in range(len(plan.fields)) if number not in plan.key)]
+    columns = [plan.fields[number].column for number in order]
+    keys, rest = tuple(columns[: len(plan.key)]), tuple(columns[len(plan.key) :])
+    update = ColumnUpdate(table, keys, rest, updated_by_server(schema, [column.name for column in rest]))
+    update.run(connection, [tuple(row[number] for number in order) for row in values])
+
+
+def _insert(connection: Connection, table: TableId, plan: Conversion, values: Sequence[Values]) -> None:
+    columns = plan.destination.columns
+    names = [column.name for column in columns]
+    arrays = [pa.array(each, pa.binary()) for each in zip(*values, strict=True)]
+    loaded = load_lines(connection, table, columns, pa.table(arrays, names), Mode.PLAIN)
+    if loaded.skipped:
+        raise Collision(str(table), "; ".join(loaded.duplicates), "that is repaired", Collision.unnamed)
+
+
+def _by_conversion(rows: Iterator[_Row]) -> Iterator[tuple[Conversion, list[Values]]]:
+    groups: dict[int, tuple[Conversion, list[Values]]] = {}
+    for row in rows:
+        groups.setdefault(id(row.conversion), (row.conversion, []))[1].append(row.values)
+    return iter(groups.values())
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    mysql.begin(connection)
+    try:
+        yield
+    except BaseException:
+        mysql.rollback(connection)
+        raise
+    mysql.commit(connection)
+
+
+def repair_document(each: TableRepair) -> dict[str, object]:
+    """Return a table's repair as JSON."""
+    names = each.result.key or each.result.compared
+
+    def shown(difference: RowDifference) -> dict[str, object]:
+        key = dict(zip(names, difference.key, strict=True))
+        return {"kind": difference.kind, "key": key, "shards": [*difference.shards]}
+
+    return {
+        "target": str(each.target),
+        "to_repair": [shown(one) for one in each.planned],
+        "repaired": [shown(one) for one in each.repaired],
+        "left": [{**shown(one.difference), "because": one.why} for one in each.left],
+        "pending": len(each.result.pending),
+    }
