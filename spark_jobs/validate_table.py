@@ -15,6 +15,7 @@ from unshard.adapters.spark import map_items, session
 from unshard.config import environment_connections, load_task
 from unshard.config.allowed import allowed_spark_connection
 from unshard.core.model import TableId
+from unshard.core.sql.keyrange import KeyRange
 from unshard.units.validate.validate import (
     ComparedRange,
     RangeSums,
@@ -38,9 +39,9 @@ def run_validation(
 ) -> tuple[TableResult, ...]:
     """Validate in a live session, `parallelism` ranges at a time."""
 
-    def on_spark(check: TableCheck) -> Iterator[ComparedRange]:
+    def on_spark(check: TableCheck, due: Sequence[KeyRange]) -> Iterator[ComparedRange]:
         with Sessions() as sessions:
-            spans = [write_range(span) for span in ranges(sessions, check, chunk_rows(check, settings))]
+            spans = [write_range(span) for span in ranges(sessions, check, chunk_rows(check, settings), due)]
         for text in map_items(spark, RangeSums(check), spans, parallelism):
             yield read_sums(text)
 

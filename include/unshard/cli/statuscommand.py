@@ -14,6 +14,7 @@ from unshard.core.full.fullprogress import Progress
 from unshard.core.rows.writepath import Writing
 from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
 from unshard.core.task.state import Phase
+from unshard.core.validate.ledger import PROOF_HOURS
 from unshard.operate.documents import (
     difference_document,
     difference_line,
@@ -84,6 +85,18 @@ def status_command(options: Namespace, console: Console) -> Answer:
         ],
         "deleted_shards": [as_document(each, "shard target location statement rows at") for each in told.deleted],
         "reloads": [reload_document(each) for each in told.reloads],
+        "validated": [
+            {
+                "target": str(each.target),
+                "rows": each.rows,
+                "rows_equal": each.fresh_rows,
+                "within_hours": PROOF_HOURS,
+                "oldest_seconds": round(each.age.total_seconds()),
+                "ranges_different": each.different,
+                "ranges_pending": each.pending,
+            }
+            for each in told.proofs
+        ],
         "differences": [difference_document(each) for each in differences],
         "warned_locks": [as_document(lock, "lock warning", lock="id") for lock in told.warned],
     }
@@ -124,6 +137,7 @@ def _lines(
         for target, rows in told.deferred.items()
     ]
     lines += [_collisions(each, path) for each in sources if each.collisions]
+    lines += [f"target {each.target}: {each}" for each in told.proofs]
     return lines
 
 

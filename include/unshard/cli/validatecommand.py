@@ -3,10 +3,12 @@
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.display import Display
+from unshard.config.kinds import seconds_in
 from unshard.core.model import TableId
 from unshard.core.shown import amount
 from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference
@@ -25,7 +27,16 @@ REASONS = {
 def validate_command(options: Namespace, console: Console) -> Answer:
     """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict yet."""
     task = console.load(options.task)
-    settings = Settings(options.threads, options.chunk_rows, limit=options.limit, wait=options.wait)
+    settings = Settings(
+        options.threads,
+        options.chunk_rows,
+        limit=options.limit,
+        wait=options.wait,
+        resumes=options.resume,
+        older_than=_age(options.older_than),
+        rate=options.rate,
+        until=_until(options.until, datetime.now().astimezone()),
+    )
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
@@ -64,7 +75,31 @@ def shown_progress(told: Chunked | KeysPending) -> str:
     """Return a line about a comparison in progress."""
     if isinstance(told, KeysPending):
         return f"comparing {told.target}: {amount(told.keys)} keys have changed meanwhile and wait for windows"
-    return f"comparing {told.target}: {told.chunks} chunks, {amount(told.rows)} rows"
+    rate = told.rows / told.seconds if told.seconds else 0.0
+    line = f"comparing {told.target}: {told.chunks} chunks, {amount(told.rows)} rows, {amount(round(rate))} rows/s"
+    if told.of_rows and rate:
+        left = max(0.0, told.of_rows - told.rows) / rate
+        line += f", {min(99, 100 * told.rows // told.of_rows)} %, {left:.0f} s left"
+    return line
+
+
+def _age(text: str | None) -> timedelta | None:
+    seconds = None if text is None else seconds_in(text)
+    if text is not None and seconds is None:
+        raise UsageWrong(f"--older-than: {text} is not a time like 24h", "unshard validate")
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _until(text: str | None, now: datetime) -> datetime | None:
+    """Return the next moment at which a clock here shows that time."""
+    if text is None:
+        return None
+    try:
+        clock = time.strptime(text, "%H:%M")
+    except ValueError as error:
+        raise UsageWrong(f"--until: {text} is not a time of day like 02:00", "unshard validate") from error
+    found = now.replace(hour=clock.tm_hour, minute=clock.tm_min, second=0, microsecond=0)
+    return found if found > now else found + timedelta(days=1)
 
 
 def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
@@ -76,6 +111,9 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
         "rows_shards": verdict.rows_union,
         "chunks": verdict.chunks,
         "differing_chunks": verdict.differing_chunks,
+        "chunks_left_out": verdict.left_out_chunks,
+        "rows_left_out": verdict.left_out_rows,
+        "unfinished": verdict.is_cut,
         "seconds": round(verdict.seconds, 3),
         "compared": [*verdict.compared],
         "left_out": [
@@ -119,6 +157,8 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
         lines = [f"{target}: NO VERDICT, {verdict.error}"]
     elif verdict.equal:
         lines = [f"{target}: equal, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
+    elif verdict.is_cut and not (verdict.differs or verdict.pending):
+        lines = [f"{target}: NOT FINISHED, {rows} in {verdict.chunks} chunks are equal; go on with --resume"]
     elif not verdict.differs:
         lines = [f"{target}: no difference is proven, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
     else:
@@ -126,6 +166,9 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
             f"{target}: DIFFERS, {rows} in the target, {amount(verdict.rows_union)} in {verdict.shards} shards, "
             f"{verdict.differing_chunks} of {verdict.chunks} chunks"
         ]
+    if verdict.left_out_chunks:
+        left_out = f"{amount(verdict.left_out_rows)} rows in {verdict.left_out_chunks} chunks"
+        lines.append(f"  proven earlier: {left_out} are equal, and were not compared again")
     lines += [f"  not compared: column {each.column}, {each.reason}" + _where(each.places) for each in verdict.left_out]
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns

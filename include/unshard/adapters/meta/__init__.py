@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from unshard.adapters.meta.commandrecords import LockCommands, StatementCommands
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
+from unshard.adapters.meta.judgedranges import JudgedRanges
 from unshard.adapters.meta.loadrecords import Chunks, Conditions, LateIndexes, Rates
 from unshard.adapters.meta.lockrecords import Locks
 from unshard.adapters.meta.problemrecords import (
@@ -83,6 +84,7 @@ class MetaReader:
         self.statement_commands = StatementCommands(database)
         self.stored_files = StoredFiles(database)
         self.write_paths = WritePaths(database)
+        self.judged_ranges = JudgedRanges(database)
 
     @cached_property
     def joins(self) -> "JoinedTargets":

@@ -21,6 +21,7 @@ from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
 from unshard.core.sql.quoting import identifier
 from unshard.core.task.state import ChunkState, PauseKind, Phase
+from unshard.core.validate.ledger import RangeVerdict
 
 VERSION = 1
 """The version of these tables: raise it with each change of them. A start refuses tables of another version."""
@@ -366,6 +367,20 @@ row_error = _of_rows(
     c.moment("first_at"),
     c.moment("last_at"),
     Index("by_state", "task", "state"),
+)
+
+judged_range = _of_rows(
+    "judged_range",
+    "range of a target's key that `unshard validate` has compared, with its last verdict",
+    *c.target_key(),
+    c.key("digest", "hash of the lower bound", 32),
+    c.long("range_lower", "JSON: the last key before the range, in hexadecimal digits; null: no bound"),
+    c.long("range_upper", "JSON: the last key of the range; null: no bound"),
+    c.long("key_columns", "JSON: the columns of the key"),
+    c.big("row_count", "rows of the target"),
+    c.state("verdict", RangeVerdict),
+    c.big("round", "number of the validation of this target"),
+    c.moment("compared_at"),
 )
 
 deleted_shard = _of_rows(

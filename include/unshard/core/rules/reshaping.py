@@ -189,7 +189,9 @@ class ReshapedShard:
 
     def where(self, inside: str = "", outside: str = "") -> str:
         """Return the FROM clause with conditions on the shard's columns (`inside`) and reshaped ones (`outside`)."""
-        table = f"(SELECT {', '.join(self.named)} FROM {self.table}) AS named" if self.named else self.table  # noqa: S608
+        table = self.table
+        if self.named:
+            table = f"(SELECT {', '.join(self.named)} FROM {table}) AS named"  # noqa: S608
         own = " AND ".join(f"({each})" for each in (inside, self.only) if each)
         if self.values:
             rows = f"SELECT {', '.join(self.values)} FROM {table}{own and f' WHERE {own}'}"  # noqa: S608

@@ -14,12 +14,15 @@ Compared = Callable[[Column, str, bytes], str]
 """Returns the SQL comparison of a key column with a value; the text is the operator."""
 
 
+Bound = tuple[bytes, ...] | None
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """Rows with lower < key <= upper; None means no bound."""
 
-    lower: tuple[bytes, ...] | None = None
-    upper: tuple[bytes, ...] | None = None
+    lower: Bound = None
+    upper: Bound = None
 
 
 def stored_comparison(column: Column, operator: str, value: bytes) -> str:

@@ -24,6 +24,7 @@ from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
 from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest
 from unshard.core.task.state import PauseState, Phase, task_phase
+from unshard.core.validate.ledger import Proof
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
@@ -90,6 +91,8 @@ class Remarks:
     """Dropped and truncated shards whose rows were deleted from a merged target, the newest first."""
     reloads: tuple[Reload, ...] = ()
     """Reloads of columns: those that are not done, then the newest others."""
+    proofs: tuple[Proof, ...] = ()
+    """What `unshard validate` has found out about the targets."""
 
     @property
     def removed(self) -> tuple[LockFacts, ...]:
@@ -165,6 +168,7 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
         meta.write_paths.last(),
         meta.deleted_shards.newest(),
         meta.reloads.newest(),
+        meta.judged_ranges.proofs(),
     )
 
 

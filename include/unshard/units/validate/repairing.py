@@ -72,7 +72,7 @@ MOST_KEYS = 1_000
 MOST_DIFFERENCES = 100_000
 """Differing keys of a table that one call repairs."""
 Chosen = Callable[[TableId, FoldedKey], bool]
-"""Whether a key is to be repaired."""
+"""Whether a repair may write a key."""
 
 
 def every_key(_table: TableId, _key: FoldedKey) -> bool:
@@ -90,7 +90,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class TableRepair:
-    """What a repair does to a table, or has done."""
+    """The repair of a table, before or after it is done."""
 
     result: TableResult
     to_repair: Mapping[KeyRange, Sequence[RowDifference]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def repair(
 ) -> tuple[TableRepair, ...]:
     """Repair what is still proven; `order` is a person's command. Another call continues after an error."""
     with Sessions() as sessions, pool_of(settings.threads) as pool:
-        comparison = TableComparison(work, settings, sessions, pool, lambda _: iter(()), lambda _: None)
+        comparison = TableComparison(work, settings, sessions, pool, lambda *_: iter(()), lambda _: None)
         return tuple(_repaired(_Repair(work, each, comparison, order), progress) for each in plans)
 
 

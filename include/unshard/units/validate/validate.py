@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 
 from pymysql.connections import Connection
@@ -46,6 +47,7 @@ from unshard.core.validate.comparedrows import (
     compared_rows,
     without_columns,
 )
+from unshard.core.validate.ledger import Chosen, RangeVerdict, chosen
 from unshard.core.validate.proof import Touched, Verdict
 from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference, Rows, explain
 from unshard.errors import UnshardError
@@ -191,13 +193,21 @@ def _where(place: ComparedTable) -> str:
     return PLACE_TARGET if place.name == PLACE_TARGET else f"source {place.name.split()[0]}"
 
 
-def ranges(sessions: Sessions, check: TableCheck, rows: int) -> Iterator[KeyRange]:
-    """Yield ranges of about `rows` target rows each, which together cover every possible key."""
-    lower = None
-    while check.comparison.ranged and (upper := _nth(sessions, check, check.target, KeyRange(lower), rows)) is not None:
-        yield KeyRange(lower, upper)
-        lower = upper
-    yield KeyRange(lower)
+def ranges(
+    sessions: Sessions, check: TableCheck, rows: int, spans: Iterable[KeyRange] = (KeyRange(),)
+) -> Iterator[KeyRange]:
+    """Divide ranges into ranges of about `rows` target rows each; one with an end may have up to twice as many."""
+    for span in spans:
+        rest = span
+        while check.comparison.ranged:
+            if rest.upper is not None and _nth(sessions, check, check.target, rest, 2 * rows) is None:
+                break
+            upper = _nth(sessions, check, check.target, rest, rows)
+            if upper is None or upper == rest.upper:
+                break
+            yield KeyRange(rest.lower, upper)
+            rest = KeyRange(upper, rest.upper)
+        yield rest
 
 
 def checksums(sessions: Sessions, check: TableCheck, places: Sequence[ComparedTable], span: KeyRange) -> dict[str, Sum]:
@@ -421,6 +431,14 @@ class Settings:
     """Number of differing keys that are named per table."""
     wait: float = 60.0
     """Seconds that pending keys of a table are waited for."""
+    resumes: bool = False
+    """Whether to leave out the ranges that the last validation has compared and found equal."""
+    older_than: timedelta | None = None
+    """Leave out the ranges that were equal in the time before that."""
+    rate: int = 0
+    """Most rows of the target per second; 0: no limit."""
+    until: datetime | None = None
+    """Begin no range after that time."""
 
 
 DEFAULTS = Settings()
@@ -458,6 +476,11 @@ class TableResult:
     through: ValidationFilter = ALL_ROWS
     error: UnshardError | None = None
     """Why there is no verdict; nothing of the table was compared then."""
+    left_out_chunks: int = 0
+    """Chunks that an earlier validation has found equal, and that were not compared again."""
+    left_out_rows: int = 0
+    is_cut: bool = False
+    """Whether the time was over before all chunks were compared."""
     structure: tuple[str, ...] = ()
     """How the structure of the target differs from those of its shards, beside columns that only some places have."""
 
@@ -479,7 +502,7 @@ class TableResult:
     @property
     def equal(self) -> bool:
         """Whether target and union agree in everything that was compared, and no column is lost."""
-        return not (self.error or self.differs or self.pending)
+        return not (self.error or self.differs or self.pending or self.is_cut)
 
     @property
     def differs(self) -> bool:
@@ -493,6 +516,9 @@ class Chunked:
     target: TableId
     chunks: int
     rows: int
+    seconds: float = 0.0
+    of_rows: int = 0
+    """The rows to compare, as far as an earlier validation has counted them; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,8 +542,8 @@ class Incomparable:
 _Found = tuple[Shard, TableSchema]
 Watch = Callable[[Chunked | KeysPending], None]
 ComparedRange = tuple[KeyRange, Mapping[str, Sum]]
-Comparer = Callable[[TableCheck], Iterator[ComparedRange]]
-"""Compares all ranges of a table: on threads here, on Spark in spark_jobs/validate_table.py."""
+Comparer = Callable[[TableCheck, Sequence[KeyRange]], Iterator[ComparedRange]]
+"""Compares ranges of a table, divided into chunks: on threads here, on Spark in spark_jobs/validate_table.py."""
 
 
 def validate(
@@ -531,7 +557,7 @@ def validate(
     checks = plan_checks(work, tables)
     waiting = _waiting(work)
     with Sessions() as sessions, pool_of(settings.threads) as pool:
-        compare = comparer or (lambda check: _compared(check, settings, sessions, pool))
+        compare = comparer or (lambda check, spans: _compared(check, spans, settings, sessions, pool))
         comparison = TableComparison(work, settings, sessions, pool, compare, watch)
         return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
 
@@ -741,9 +767,14 @@ class _Narrowed:
 
     settled: Mapping[KeyRange, Sequence[RowDifference]]
     """Proven and explained differences."""
-    pending: Sequence[RowDifference]
+    pending: Mapping[KeyRange, Sequence[RowDifference]]
     why_pending: str
     waiting: NotYetInTarget
+
+    def verdict(self, span: KeyRange) -> RangeVerdict:
+        if span in self.settled:
+            return RangeVerdict.DIFFERENT
+        return RangeVerdict.PENDING if span in self.pending else RangeVerdict.EQUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -759,16 +790,24 @@ class TableComparison:
 
     def judged(self, check: TableCheck, waiting: NotYetInTarget) -> TableResult:
         began = time.monotonic()
-        target, shards, chunks, suspects = Sum(), Sum(), 0, list[KeyRange]()
-        for span, sums in self.compare(check):
+        table, comparison = check.target.table, check.comparison
+        plan, number = self._chosen(table, comparison.key)
+        target, shards, chunks, suspects, is_cut = Sum(), Sum(), 0, dict[KeyRange, int](), False
+        for span, sums in self.compare(check, plan.due) if plan.due else ():
+            if is_cut := self._is_over(began, target.rows):
+                break
             chunks += 1
             target, shards = target + sums[PLACE_TARGET], shards + union(sums)
-            suspects += [] if agree(sums) else [span]
-            self.watch(Chunked(check.target.table, chunks, target.rows))
-        found = self._narrowed(check, suspects) if suspects else _Narrowed({}, (), "", waiting)
-        comparison = check.comparison
+            if agree(sums):
+                self._record(check, span, sums[PLACE_TARGET].rows, RangeVerdict.EQUAL, number)
+            else:
+                suspects[span] = sums[PLACE_TARGET].rows
+            self.watch(Chunked(table, chunks, target.rows, time.monotonic() - began, plan.rows))
+        found = self._narrowed(check, [*suspects]) if suspects else _Narrowed({}, {}, "", waiting)
+        for span, rows in suspects.items():
+            self._record(check, span, rows, found.verdict(span), number)
         return TableResult(
-            target=check.target.table,
+            target=table,
             key=comparison.key,
             compared=tuple(form.column for form in comparison.forms),
             left_out=comparison.left_out,
@@ -781,10 +820,36 @@ class TableComparison:
             seconds=time.monotonic() - began,
             unseen=check.unseen,
             through=check.through,
-            pending=tuple(found.pending),
+            pending=tuple(chain.from_iterable(found.pending.values())),
             why_pending=found.why_pending,
+            left_out_chunks=len(plan.left_out),
+            left_out_rows=sum(each.rows for each in plan.left_out),
+            is_cut=is_cut,
             structure=target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
         )
+
+    def _chosen(self, target: TableId, key: Sequence[str]) -> tuple[Chosen, int]:
+        """Choose the ranges to compare by the ledger; return the number of this validation, too."""
+        ledger, settings = self.work.meta.judged_ranges, self.settings
+        known = ledger.of(target, key)
+        number = max((each.round for each in known), default=0)
+        if settings.older_than is not None:
+            since = ledger.now() - settings.older_than
+            plan = chosen(known, lambda each: each.at >= since)
+        else:
+            plan = chosen(known, lambda each: settings.resumes and each.round == number)
+        if plan.stale:
+            ledger.forget(target, plan.stale)
+        return plan, number if settings.resumes and number else number + 1
+
+    def _record(self, check: TableCheck, span: KeyRange, rows: int, verdict: RangeVerdict, number: int) -> None:
+        self.work.meta.judged_ranges.record(check.target.table, check.comparison.key, span, rows, verdict, number)
+
+    def _is_over(self, began: float, rows: int) -> bool:
+        """Keep the rate; return whether the time of the validation is over."""
+        if self.settings.rate:
+            time.sleep(max(0.0, began + rows / self.settings.rate - time.monotonic()))
+        return self.settings.until is not None and datetime.now(UTC) >= self.settings.until
 
     def _narrowed(self, check: TableCheck, suspects: Sequence[KeyRange]) -> _Narrowed:
         """Compare the rows of ranges again and again, until no key is pending or there is no point in waiting."""
@@ -797,8 +862,7 @@ class TableComparison:
                 self.watch(KeysPending(check.target.table, sum(map(len, pending.values()))))
             is_over = not pending or time.monotonic() > deadline
             if is_over or not self._passed(found.touched.until, deadline):
-                still = tuple(chain.from_iterable(pending.values()))
-                return _Narrowed(settled, still, found.touched.anything if still else "", found.waiting)
+                return _Narrowed(settled, pending, found.touched.anything if pending else "", found.waiting)
             check = self.planned(check.target.table)
             # A key that was equal before has been decided, even if a later change of it is on its way now.
             undecided = {span: {each.key for each in some} for span, some in pending.items()}
@@ -875,11 +939,11 @@ def _structures(check: TableCheck) -> list[tuple[str, str]]:
 
 
 def _compared(
-    check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
+    check: TableCheck, spans: Sequence[KeyRange], settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
 ) -> Iterator[ComparedRange]:
     """Yield the sums of each range; the servers work a few ranges ahead."""
     ahead: list[tuple[KeyRange, list[Future[dict[str, Sum]]]]] = []
-    for span in ranges(sessions, check, chunk_rows(check, settings)):
+    for span in ranges(sessions, check, chunk_rows(check, settings), spans):
         ahead.append((span, [pool.submit(checksums, sessions, check, p, span) for p in check.by_server]))
         if len(ahead) > 2 * settings.threads:
             yield _collected(*ahead.pop(0))
