@@ -13,6 +13,7 @@ from typing import Any
 from airflow.sdk import (
     DAG,
     Asset,
+    AssetAlias,
     AssetAny,
     AssetOrTimeSchedule,
     AssetWatcher,
@@ -25,6 +26,7 @@ from airflow.sdk import (
 
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
+from unshard_airflow.checktasks import CheckTarget, ListTargets
 from unshard_airflow.differencetasks import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
 from unshard_airflow.locktasks import ExecuteDdl, Unlock, WaitForShards
@@ -46,6 +48,8 @@ WAIT_RETRIES = 10
 """An interrupted wait or question continues; the time-out of a lock is never retried."""
 EVERY_MINUTE = "* * * * *"
 """The most frequent cron schedule, which here means: continuously."""
+CHECKS_AT_ONCE = 2
+"""Tables of a task that are compared at the same time."""
 MOST_WORKERS = 4
 """Processes of a live run, unless the task file says how many sources share one."""
 SOURCE_LABEL = "{{ task.source }}"
@@ -61,7 +65,8 @@ FULL = "unshard_full__"
 SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
 JOIN = "unshard_join__"
-PREFIXES = (FULL, SYNC, DDL, JOIN)
+CHECK = "unshard_check__"
+PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK)
 """The beginnings of the ids of DAGs; the name of the task follows."""
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
@@ -85,6 +90,13 @@ Clearing the whole run forces the lock and asks the question, too.
 Task file: `{path}`
 """
 
+CHECK_DOC = """Compares the targets with their shards while everything runs; no range is compared twice within a day.
+
+A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, its asset
+gets an event.
+Task file: `{path}`
+"""
+
 JOIN_DOC = """One run per open difference between the shards of a target; it ends when shards and target are equal.
 
 A rollout may take as long as it needs. Only a conflict fails its run, after `lock-timeout`: both sides are in the log.
@@ -97,6 +109,8 @@ def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     kinds = {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag} if task.task_mode.syncs else {FULL: full_dag}
     if follows_join(task):
         kinds[JOIN] = join_dag
+    if task.task_mode is not TaskMode.DUMP:
+        kinds[CHECK] = check_dag
     return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
 
 
@@ -178,6 +192,22 @@ def join_dag(task: Task) -> DAG:
         FollowDifference(
             task_id="follow_difference", task_file=str(task.path), retries=WAIT_RETRIES, outlets=[work_asset(task)]
         )
+    return dag
+
+
+def check_dag(task: Task) -> DAG:
+    """Build `list_targets >> check`, the last once per target table."""
+    common = {"task_file": str(task.path)}
+    cron = task.options.check_schedule
+    with _dag(CHECK, task, CHECK_DOC, schedule=CronTriggerTimetable(cron, timezone="UTC") if cron else None) as dag:
+        listed = ListTargets(task_id="list_targets", **common)
+        CheckTarget.partial(
+            task_id="check",
+            outlets=[AssetAlias(f"unshard_proven__{task.plain_name}")],
+            max_active_tis_per_dagrun=CHECKS_AT_ONCE,
+            map_index_template="{{ task.target }}",
+            **common,
+        ).expand(target=listed.output)
     return dag
 
 

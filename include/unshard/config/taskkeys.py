@@ -114,6 +114,27 @@ class Options:
         "the triggerer. With another schedule each live run ends when it has caught up.",
         "* * * * *",
     ).field
+    check_schedule: str = ConfigKey(
+        "check-schedule",
+        text("cron expression", textchecks.cron),
+        "When Airflow compares the targets with their shards; each table is a mapped task of `unshard_check__<task>`.",
+        "",
+        shown="none: only if the DAG is triggered",
+    ).field
+    check_older_than: timedelta = ConfigKey(
+        "check-older-than",
+        duration(),
+        "A scheduled check leaves out the ranges of a table that were found equal in this time.",
+        timedelta(hours=24),
+        shown="24h",
+    ).field
+    check_time: timedelta = ConfigKey(
+        "check-time",
+        duration(),
+        "Longest time of the check of a table; the next one goes on with the ranges that were compared longest ago.",
+        timedelta(hours=1),
+        shown="1h",
+    ).field
     live_run: timedelta = ConfigKey(
         "live-run",
         duration(),

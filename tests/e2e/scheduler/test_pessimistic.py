@@ -127,6 +127,28 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
+def test_check_proves_the_target_under_load_and_names_a_difference(airflow: Airflow, merge: Merge) -> None:
+    dag, schema_and_name = f"unshard_check__{merge.name}", merge.table.replace("`", "").replace(".", "/")
+    with steady_load(merge):
+        run = airflow.trigger(dag)
+        states = succeed(airflow, dag, run)
+    assert states["list_targets"] == states[f"check[{merge.table}]"] == "success"
+    (event, *_) = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
+    assert event["uri"] == f"mysql://127.0.0.1:{merge.target.port}/{schema_and_name}" and event["extra"]["equal"]
+    assert event["extra"]["rows"] > 100
+    ((key, name),) = merge.target.run(f"SELECT id, name FROM {merge.table} WHERE name NOT LIKE 'new%' LIMIT 1")
+    merge.target.run(
+        f"UPDATE {merge.table} SET name = 'wrong' WHERE id = {key}",
+        f"UPDATE {merge.name}_meta.judged_range SET compared_at = compared_at - INTERVAL 2 DAY",
+    )
+    run = airflow.trigger(dag)
+    assert airflow.await_run(dag, run, SECONDS) == "failed"
+    assert f"different: id={key}" in airflow.log(dag, run, "check", map_index=0)
+    merge.target.run(f"UPDATE {merge.table} SET name = '{name}' WHERE id = {key}")
+    airflow.clear(dag, run, "check")
+    succeed(airflow, dag, run)
+
+
 @pytest.mark.test_all("tests/integration/ddl executes them without Airflow")
 def test_statements_about_whole_tables_reach_one_to_one_targets(airflow: Airflow, merge: Merge) -> None:
     source, dag = merge.sources["north-1"], f"unshard_ddl__{merge.name}"

@@ -1,0 +1,86 @@
+"""The check of the targets: `list_targets >> check[target]`.
+
+| event | effect |
+|---|---|
+| all ranges are proven equal | the task succeeds; the asset of the table gets an event with rows and age |
+| a difference is proven or explained | the task fails and names keys; it is not retried |
+| the time of a check is over, or changes are on their way | the task succeeds without an event |
+| the check is cleared, or dies | it goes on with the ranges that are not proven |
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowFailException
+
+from unshard.core.model import Server, TableId
+from unshard_airflow.operators import TaskOperator, opened_task
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.units.validate.validate import TableResult
+
+NAMED = 20
+"""Keys that a failed check names."""
+
+
+class ListTargets(TaskOperator):
+    """Lists the target tables of the shards that are loaded."""
+
+    def execute(self, context: "Context") -> list[str]:
+        with opened_task(self.task_file) as work:
+            states = work.meta.structures.shards()
+            return sorted({str(state.target) for state in states if not (state.has_left or state.is_dropped)})
+
+
+class CheckTarget(TaskOperator):
+    """Compares one target table with its shards, as far as it is not proven equal already."""
+
+    template_fields: Sequence[str] = ("target",)
+
+    def __init__(self, *, target: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.target = target
+
+    def execute(self, context: "Context") -> Any:
+        from unshard.units.validate.validate import Settings, validate
+
+        table = TableId(*self.target.split(".", 1))
+        with opened_task(self.task_file) as work:
+            options = work.task.options
+            settings = Settings(
+                limit=NAMED, older_than=options.check_older_than, until=datetime.now(UTC) + options.check_time
+            )
+            (found,) = validate(work, [table], settings)
+            proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
+            server = work.target
+        self.log.info("checked target=%s %s", table, proof)
+        if found.error:
+            raise AirflowFailException(str(found.error))
+        if found.differs:
+            raise AirflowFailException(difference_text(found))
+        told: dict[str, Any] = {"equal": found.equal, "pending": len(found.pending), "unfinished": found.is_cut}
+        if proof is not None:
+            told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
+        if found.equal:
+            context["outlet_events"][self.outlets[0]].add(table_asset(server, table), extra=told)
+        return told
+
+
+def difference_text(found: "TableResult") -> str:
+    """Name keys that differ, with the kind of each difference."""
+    names = found.key or found.compared
+    lines = [f"{found.target} differs from its shards: unshard validate, then unshard repair"]
+    for each in found.differences[:NAMED]:
+        key = ", ".join(f"{name}={value}" for name, value in zip(names, each.key, strict=True))
+        lines.append(f"{each.kind}: {key}{f' ({each.because})' if each.because else ''}")
+    lines += [f"lost column: {column}" for column in found.lost_columns]
+    return "\n".join(lines)
+
+
+def table_asset(server: Server, table: TableId) -> Asset:
+    """Return the asset of a target table: consumers may be scheduled by its events."""
+    return Asset(f"mysql://{server.host}:{server.port}/{table.schema}/{table.name}")
