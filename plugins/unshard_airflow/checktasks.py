@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NAMED = 20
 """Keys that a failed check names."""
+STILL_SECONDS = 30.0
+"""Windows that have not moved for so long are not waited for: a live run starts in less."""
 
 
 class ListTargets(TaskOperator):
@@ -52,7 +54,10 @@ class CheckTarget(TaskOperator):
         with opened_task(self.task_file) as work:
             options = work.task.options
             settings = Settings(
-                limit=NAMED, older_than=options.check_older_than, until=datetime.now(UTC) + options.check_time
+                limit=NAMED,
+                still=STILL_SECONDS,
+                older_than=options.check_older_than,
+                until=datetime.now(UTC) + options.check_time,
             )
             (found,) = validate(work, [table], settings)
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)

@@ -130,8 +130,9 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
 def test_check_proves_the_target_under_load_and_names_a_difference(airflow: Airflow, merge: Merge) -> None:
     dag, schema_and_name = f"unshard_check__{merge.name}", merge.table.replace("`", "").replace(".", "/")
     with steady_load(merge):
-        run = airflow.trigger(dag)
-        states = succeed(airflow, dag, run)
+        succeed(airflow, dag, airflow.trigger(dag))
+    await_equal(airflow, merge)
+    states = succeed(airflow, dag, airflow.trigger(dag))
     assert states["list_targets"] == states[f"check[{merge.table}]"] == "success"
     (event, *_) = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
     assert event["uri"] == f"mysql://127.0.0.1:{merge.target.port}/{schema_and_name}" and event["extra"]["equal"]

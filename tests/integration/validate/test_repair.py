@@ -42,6 +42,7 @@ def audited(task: LifeTask) -> Counter[str]:
         )
 
 
+@pytest.mark.on_mysql
 def test_planted_differences_are_repaired_under_load_and_deaths(
     loaded: LifeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def planted(task: LifeTask) -> set[str]:
     return {str(key) for keys in (*spoilt.values(), extra) for key in keys}
 
 
+@pytest.mark.on_mysql
 def test_a_hundred_planted_differences_under_ddl_and_deaths(loaded: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     deaths = mortal(monkeypatch, Windows, "begin", "commit")
     wrong, exact = planted(loaded), 0

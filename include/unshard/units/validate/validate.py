@@ -431,6 +431,8 @@ class Settings:
     """Number of differing keys that are named per table."""
     wait: float = 60.0
     """Seconds that pending keys of a table are waited for."""
+    still: float = 5.0
+    """Windows that have not moved for so many seconds are not waited for."""
     resumes: bool = False
     """Whether to leave out the ranges that the last validation has compared and found equal."""
     older_than: timedelta | None = None
@@ -444,8 +446,6 @@ class Settings:
 DEFAULTS = Settings()
 NAMED_PER_RANGE = 20_000
 """Differing keys of a range that are looked at: most of them may be on their way."""
-STILL_SECONDS = 5.0
-"""Windows that have not moved for so long are not waited for."""
 POLL_SECONDS = 0.05
 MOST_DIVERTED = 10_000
 """Number of diverted rows that are searched for among the differences."""
@@ -918,7 +918,7 @@ class TableComparison:
                 return True
             if found != reached:
                 reached, moved_at = found, now
-            if now - moved_at > STILL_SECONDS:
+            if now - moved_at > self.settings.still:
                 return False
             time.sleep(POLL_SECONDS)
         return False
