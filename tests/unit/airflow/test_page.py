@@ -28,6 +28,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.state import PauseKind, PauseState, Phase
+from unshard.core.validate.ledger import Proof
 from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
@@ -394,6 +395,20 @@ def test_retry_that_is_forged_or_by_who_may_not_is_refused(stage: Stage) -> None
     assert stage.get(f"{AT}/retry", "viewer").status_code == 403
     assert stage.post(f"{AT}/retry", fields | {"reason": "x" * 1001}).status_code == 422
     assert not stage.books.retried
+
+
+def test_task_shows_what_is_proven_of_its_targets(stage: Stage) -> None:
+    assert "Validation" not in stage.get(AT).text
+    proofs = (
+        Proof(TableId("shop", EVIL), 1000, 975, timedelta(hours=31), 1, 0),
+        Proof(TableId("shop", "few"), 0, 0, timedelta(minutes=5), 0, 2),
+    )
+    stage.books.remarks_ = {"proofs": proofs}
+    page = stage.get(AT, "viewer").text
+    first, second = rows_of(page, "validation")
+    within = "of the rows proven equal within 24 h, oldest range"
+    assert first == [f"shop.{EVIL}", "1,000", f"97 % {within} 31 h, 1 ranges differ"] and EVIL not in page
+    assert second == ["shop.few", "0", f"100 % {within} 5 min, 0 ranges differ, 2 ranges pending"]
 
 
 def test_task_shows_rows_that_were_put_aside(stage: Stage) -> None:

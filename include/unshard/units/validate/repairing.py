@@ -71,6 +71,7 @@ MOST_KEYS = 1_000
 """Keys of one transaction."""
 MOST_DIFFERENCES = 100_000
 """Differing keys of a table that one call repairs."""
+CHANGED = "it has changed meanwhile: windows write it"
 Chosen = Callable[[TableId, FoldedKey], bool]
 """Whether a repair may write a key."""
 
@@ -107,8 +108,8 @@ class TableRepair:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of the table differs any more, as far as is known."""
-        return not (self.left or self.result.error or self.result.pending or len(self.repaired) < len(self.planned))
+        """Whether nothing of the table differs after the repair: a planned key is repaired, left, or equal by now."""
+        return not (self.left or self.result.error or self.result.pending)
 
 
 def plan_repair(
@@ -222,9 +223,10 @@ class _Repair:
                 if why := _impossible(work, target):
                     return [], [Left(each, why) for each in self._of(wanted)]
                 look = self.comparison.looked_at(check, [span])
-                proven = [each for each in look.settled.get(span, ()) if each.key in wanted and not _why_not(each)]
-                pending = [each for each in look.pending.get(span, ()) if each.key in wanted]
-                left = [Left(each, "it has changed meanwhile: windows write it") for each in pending]
+                settled = [(each, _why_not(each)) for each in look.settled.get(span, ()) if each.key in wanted]
+                proven = [each for each, why in settled if not why]
+                left = [Left(each, why) for each, why in settled if why]
+                left += [Left(each, CHANGED) for each in look.pending.get(span, ()) if each.key in wanted]
                 done = self._write(connection, check, span, proven, left)
                 if done:
                     self._record(connection, done)
@@ -248,13 +250,11 @@ class _Repair:
         schema = check.target.schema
         found: list[tuple[RowDifference, list[_Row]]] = []
         for each in proven:
-            own = [row for digest in each.lacking for row in rows[digest][:1]]
-            for digest in each.lacking:
-                rows[digest] = rows[digest][1:]
+            own = [rows[digest].pop() for digest in each.lacking if rows[digest]]
             if len(own) == len(each.lacking):
                 found.append((each, own))
             else:
-                left.append(Left(each, "it has changed meanwhile: windows write it"))
+                left.append(Left(each, CHANGED))
         updates = [(each, own[0]) for each, own in found if _is_update(check, each)]
         replaced = [(each, own) for each, own in found if not _is_update(check, each)]
         conversion = self._any_conversion(check)
