@@ -348,6 +348,7 @@ COMMANDS = (
             TASK,
             TABLES,
             option("--keys", "only the keys in this file, which `unshard validate --json` has written", "FILE"),
+            option("--sql", "instead: write the statements into this file", "FILE"),
             option("--wait", "longest wait for windows, in seconds (default 60)", "N", type=_number(0), default=60),
             *CONFIRMED,
         ),

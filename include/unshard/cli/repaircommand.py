@@ -2,12 +2,14 @@
 
 import getpass
 import json
+import os
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters.target.session import OWN_SESSION
 from unshard.cli.console import Answer, Console
 from unshard.cli.display import Display
 from unshard.cli.validatecommand import shown_progress, table_named
@@ -27,9 +29,10 @@ from unshard.units.validate.repairing import (
     repair_document,
 )
 from unshard.units.validate.validate import Settings
-from unshard.units.work import open_work
+from unshard.units.work import Work, open_work
 
 SHOWN = 20
+PRIVATE = 0o600
 VERBS = {
     DifferenceKind.MISSING: "insert",
     DifferenceKind.EXTRA: "delete",
@@ -52,6 +55,8 @@ def repair_command(options: Namespace, console: Console) -> Answer:
         if options.dry_run or not any(plan.planned for plan in plans):
             done = plans
             told = "dry run: nothing was done" if options.dry_run else "nothing to repair"
+        elif options.sql:
+            done, told = plans, _written(Path(options.sql), work, plans, settings)
         else:
             keys = sum(len(plan.planned) for plan in plans)
             console.confirm(f"repair {amount(keys)} rows of the target", options.yes, effects)
@@ -62,6 +67,19 @@ def repair_command(options: Namespace, console: Console) -> Answer:
             told = f"{amount(sum(len(each.repaired) for each in done))} rows are repaired"
     document["tables"] = [repair_document(each) for each in done]
     return Answer(document, [*effects, told], 0 if all(each.is_done for each in done) or options.dry_run else 1)
+
+
+def _written(path: Path, work: Work, plans: Sequence[TableRepair], settings: Settings) -> str:
+    """Write the statements of a repair into a file that only its owner may read, and execute none."""
+    statements: list[str] = []
+    repair(work, plans, IssuedCommand(REPAIR, "", "", ""), settings, tell=statements.append)
+    lines = ("SET NAMES utf8mb4", OWN_SESSION[0], "BEGIN", *statements, "COMMIT")
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "w", encoding="utf-8") as file:
+            file.writelines(f"{each};\n" for each in lines)
+    except OSError as error:
+        raise UsageWrong(f"--sql {path}: {error.strerror}", "unshard repair") from error
+    return f"{amount(len(statements))} statements are in {path}; nothing was done"
 
 
 def _progress(target: TableId, keys: int) -> str:

@@ -1,6 +1,8 @@
 """`unshard repair` makes proven differences equal to the shards, beside writers, windows and deaths."""
 
 import json
+import stat
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,7 +169,9 @@ def types(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> It
 
 
 @pytest.mark.mariadb_only
-def test_values_of_every_type_come_back(types: LifeTask) -> None:
+@pytest.mark.parametrize("how", ["written", "statements"])
+@pytest.mark.sample(reason="both ways of writing")
+def test_values_of_every_type_come_back(types: LifeTask, how: str) -> None:
     server, into = types.sources["s1"], f"{types.name}_to"
     server.run(*statements(types.name))
     for name, (columns, *rows) in OTHER_TABLES.items():
@@ -186,9 +190,16 @@ def test_values_of_every_type_come_back(types: LifeTask) -> None:
         )
     for name, spoiling in SPOILT.items():
         types.target.run(*(statement.format(f"{into}.{name}") for statement in spoiling))
-    with types.work() as work:
-        done = repair(work, plan_repair(work), ORDER)
-    assert {each.target.name: [one.why for one in each.left] for each in done if not each.is_done} == {}
+    if how == "statements":
+        file = types.folder / "repair.sql"
+        assert types.command("repair", "--sql", str(file)) == 0
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        client = ["mariadb", "--host=127.0.0.1", f"--port={types.target.port}", "--user=admin", "--password=unshard"]
+        subprocess.run(client, input=file.read_bytes(), check=True)
+    else:
+        with types.work() as work:
+            done = repair(work, plan_repair(work), ORDER)
+        assert {each.target.name: [one.why for one in each.left] for each in done if not each.is_done} == {}
     for name in TABLES | OTHER_TABLES:
         assert_union(types.sources, {"s1": [f"{types.name}.{name}"]}, types.target, f"{into}.{name}")
 

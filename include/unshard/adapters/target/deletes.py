@@ -47,20 +47,24 @@ def _all_of(key: Sequence[Column], values: Sequence[bytes | None]) -> str:
 
 
 def remove_rows(connection: Connection, destination: Destination, schema: TableSchema, line: bytes, count: int) -> int:
-    """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer.
+    """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer."""
+    table = destination.table
+    found = _execute(connection, table, removal(destination, schema, line, count))
+    if found != count:
+        raise RowsMissing(str(table), key_of(destination, line), count, found)
+    return found
+
+
+def removal(destination: Destination, schema: TableSchema, line: bytes, count: int) -> str:
+    """Return the DELETE of `count` rows that have all the values of a line.
 
     Other columns that shards fill have their default value in these rows. Of rows that differ only in columns of the
     target's own, those with default values are deleted first.
     """
     own = [_is_default(column.name) for column in own_columns(schema) if _has_plain_default(column)]
-    table = destination.table
     order = f" ORDER BY {' AND '.join(own)} DESC" if own else ""
     where = " AND ".join(conditions_of(destination, schema, line))
-    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {where}{order} LIMIT {count}"  # noqa: S608
-    found = _execute(connection, table, statement)
-    if found != count:
-        raise RowsMissing(str(table), key_of(destination, line), count, found)
-    return found
+    return f"DELETE FROM {mysql.table_name(destination.table)} WHERE {where}{order} LIMIT {count}"  # noqa: S608
 
 
 def conditions_of(destination: Destination, schema: TableSchema, line: bytes) -> list[str]:

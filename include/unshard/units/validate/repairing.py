@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeVar
 
 import pyarrow as pa
 from pymysql.connections import Connection
@@ -34,17 +35,18 @@ from unshard.adapters import mysql, textrows
 from unshard.adapters.target import chunkprogress as chunks
 from unshard.adapters.target.apply import naming_table
 from unshard.adapters.target.chunkprogress import ColumnUpdate, Values
-from unshard.adapters.target.deletes import remove_rows
+from unshard.adapters.target.deletes import removal, remove_rows
 from unshard.adapters.target.fence import Pair, prepare_fence, record_write
 from unshard.adapters.target.sending import load_lines
-from unshard.adapters.target.session import open_session, repeated
-from unshard.adapters.target.targetrows import LineForm, Mode
+from unshard.adapters.target.session import LENIENT, STRICT, open_session, repeated
+from unshard.adapters.target.targetrows import LineForm, Mode, is_blankable
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import TableId, TableSchema
 from unshard.core.rows.columnreload import updated_by_server
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.sql.literals import expression
+from unshard.core.sql.literals import expression, stored
+from unshard.core.sql.quoting import identifier
 from unshard.core.validate import checksum
 from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
 from unshard.errors import UnshardError
@@ -66,6 +68,7 @@ from unshard.units.validate.validate import (
 from unshard.units.window.reloading import ready, shard_named, whole_rows
 from unshard.units.work import Work
 
+T = TypeVar("T")
 REPAIR = "repair"
 MOST_KEYS = 1_000
 """Keys of one transaction."""
@@ -170,11 +173,15 @@ def repair(
     order: IssuedCommand,
     settings: Settings = DEFAULTS,
     progress: Callable[[TableId, int], None] = lambda _table, _keys: None,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[TableRepair, ...]:
-    """Repair what is still proven; `order` is a person's command. Another call continues after an error."""
+    """Repair what is still proven; `order` is a person's command. Another call continues after an error.
+
+    With `tell` nothing is written: it gets each statement that would be executed.
+    """
     with Sessions() as sessions, pool_of(settings.threads) as pool:
         comparison = TableComparison(work, settings, sessions, pool, lambda *_: iter(()), lambda _: None)
-        return tuple(_repaired(_Repair(work, each, comparison, order), progress) for each in plans)
+        return tuple(_repaired(_Repair(work, each, comparison, order, tell), progress) for each in plans)
 
 
 def _repaired(tables: "_Repair", progress: Callable[[TableId, int], None]) -> TableRepair:
@@ -197,6 +204,12 @@ class _Row:
     conversion: Conversion
     values: Values
 
+    @property
+    def has_blank(self) -> bool:
+        """Whether an ENUM has the value with index 0, which only a lenient sql_mode writes."""
+        columns = self.conversion.destination.columns
+        return any(is_blankable(column) and value == b"" for column, value in zip(columns, self.values, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
@@ -206,6 +219,8 @@ class _Repair:
     plan: TableRepair
     comparison: TableComparison
     order: IssuedCommand
+    tell: Callable[[str], None] | None = None
+    """Gets the statements, which are then not executed."""
 
     def repaired(self, span: KeyRange, wanted: Collection[Key]) -> tuple[list[RowDifference], list[Left]]:
         """Repair those of the keys that are still proven, in one transaction."""
@@ -228,7 +243,7 @@ class _Repair:
                 left = [Left(each, why) for each, why in settled if why]
                 left += [Left(each, CHANGED) for each in look.pending.get(span, ()) if each.key in wanted]
                 done = self._write(connection, check, span, proven, left)
-                if done:
+                if done and self.tell is None:
                     self._record(connection, done)
                     for pair in pairs:
                         record_write(connection, pair)
@@ -247,26 +262,30 @@ class _Repair:
     ) -> list[RowDifference]:
         """Write the rows of proven differences; those whose rows are not found any more are added to `left`."""
         rows = self._rows_of_shards(check, span, proven)
-        schema = check.target.schema
-        found: list[tuple[RowDifference, list[_Row]]] = []
+        done: list[RowDifference] = []
+        changed: list[_Row] = []
+        removed: list[RowDifference] = []
+        inserted: list[_Row] = []
         for each in proven:
             own = [rows[digest].pop() for digest in each.lacking if rows[digest]]
-            if len(own) == len(each.lacking):
-                found.append((each, own))
-            else:
+            if len(own) < len(each.lacking):
                 left.append(Left(each, CHANGED))
-        updates = [(each, own[0]) for each, own in found if _is_update(check, each)]
-        replaced = [(each, own) for each, own in found if not _is_update(check, each)]
-        conversion = self._any_conversion(check)
-        table = check.target.table
-        with naming_table(table):
-            for line in self._surplus(check, span, conversion, [each for each, _ in replaced]):
-                remove_rows(connection, conversion.destination, schema, line, 1)
-            for plan, values in _by_conversion(row for _, row in updates):
-                _update(connection, table, schema, plan, values)
-            for plan, values in _by_conversion(row for _, own in replaced for row in own):
-                _insert(connection, table, plan, values)
-        return [each for each, _ in found]
+                continue
+            done.append(each)
+            if _is_update(check, each) and not own[0].has_blank:
+                changed += own
+            else:
+                removed.append(each)
+                inserted += own
+        conversion = self._conversion(check.shards[0])[0]
+        surplus = self._surplus(check, span, conversion, removed)
+        writes = _Writes(check.target.table, check.target.schema, conversion, [*surplus], changed, inserted)
+        if self.tell is None:
+            writes.execute(connection)
+        else:
+            for statement in writes.statements():
+                self.tell(statement)
+        return done
 
     def _rows_of_shards(
         self, check: TableCheck, span: KeyRange, proven: Sequence[RowDifference]
@@ -317,9 +336,6 @@ class _Repair:
         read = sessions.query if is_target else sessions.committed_rows
         return read(place, place.seen.own_rows(hashed, [*map(expression, columns)], outside, inside))
 
-    def _any_conversion(self, check: TableCheck) -> Conversion:
-        return self._conversion(check.shards[0])[0]
-
     def _conversion(self, place: ComparedTable) -> tuple[Conversion, TableSchema]:
         """Return how the rows of a shard become rows of the target, and the structure of the shard."""
         state = ready(self.work, shard_named(self.work, place.name))
@@ -346,26 +362,61 @@ def _is_update(check: TableCheck, difference: RowDifference) -> bool:
     )
 
 
-def _update(
-    connection: Connection, table: TableId, schema: TableSchema, plan: Conversion, values: Sequence[Values]
-) -> None:
-    order = [*plan.key, *(number for number in range(len(plan.fields)) if number not in plan.key)]
-    columns = [plan.fields[number].column for number in order]
-    keys, rest = tuple(columns[: len(plan.key)]), tuple(columns[len(plan.key) :])
-    update = ColumnUpdate(table, keys, rest, updated_by_server(schema, [column.name for column in rest]))
-    update.run(connection, [tuple(row[number] for number in order) for row in values])
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """The rows of a transaction: all deletes, then updates, then inserts."""
+
+    table: TableId
+    schema: TableSchema
+    conversion: Conversion
+    removed: Sequence[bytes]
+    """Lines of the target's rows."""
+    changed: Sequence[_Row]
+    inserted: Sequence[_Row]
+
+    def statements(self) -> Iterator[str]:
+        """Yield a statement per row."""
+        for line in self.removed:
+            yield removal(self.conversion.destination, self.schema, line, 1)
+        for row in self.changed:
+            yield self._update(row.conversion).statement([_key_first(row.conversion, row.values)])
+        for row in self.inserted:
+            columns = row.conversion.destination.columns
+            names = ", ".join(identifier(column.name) for column in columns)
+            values = ", ".join(stored(column, value) for column, value in zip(columns, row.values, strict=True))
+            yield from [f"SET SESSION sql_mode = '{LENIENT}'"] * row.has_blank
+            yield f"INSERT INTO {mysql.table_name(self.table)} ({names}) VALUES ({values})"  # noqa: S608
+            yield from [f"SET SESSION sql_mode = '{STRICT}'"] * row.has_blank
+
+    def execute(self, connection: Connection) -> None:
+        with naming_table(self.table):
+            for line in self.removed:
+                remove_rows(connection, self.conversion.destination, self.schema, line, 1)
+            for plan, values in _by_conversion(self.changed):
+                self._update(plan).run(connection, [_key_first(plan, row) for row in values])
+            for plan, values in _by_conversion(self.inserted):
+                self._insert(connection, plan, values)
+
+    def _update(self, plan: Conversion) -> ColumnUpdate:
+        columns = _key_first(plan, [field.column for field in plan.fields])
+        keys, rest = columns[: len(plan.key)], columns[len(plan.key) :]
+        return ColumnUpdate(self.table, keys, rest, updated_by_server(self.schema, [column.name for column in rest]))
+
+    def _insert(self, connection: Connection, plan: Conversion, values: Sequence[Values]) -> None:
+        columns = plan.destination.columns
+        arrays = [pa.array(each, pa.binary()) for each in zip(*values, strict=True)]
+        rows = pa.table(arrays, [column.name for column in columns])
+        loaded = load_lines(connection, self.table, columns, rows, Mode.PLAIN)
+        if loaded.skipped:
+            raise Collision(str(self.table), "; ".join(loaded.duplicates), "that is repaired", Collision.unnamed)
 
 
-def _insert(connection: Connection, table: TableId, plan: Conversion, values: Sequence[Values]) -> None:
-    columns = plan.destination.columns
-    names = [column.name for column in columns]
-    arrays = [pa.array(each, pa.binary()) for each in zip(*values, strict=True)]
-    loaded = load_lines(connection, table, columns, pa.table(arrays, names), Mode.PLAIN)
-    if loaded.skipped:
-        raise Collision(str(table), "; ".join(loaded.duplicates), "that is repaired", Collision.unnamed)
+def _key_first(plan: Conversion, row: Sequence[T]) -> tuple[T, ...]:
+    others = (number for number in range(len(plan.fields)) if number not in plan.key)
+    return tuple(row[number] for number in (*plan.key, *others))
 
 
-def _by_conversion(rows: Iterator[_Row]) -> Iterator[tuple[Conversion, list[Values]]]:
+def _by_conversion(rows: Sequence[_Row]) -> Iterator[tuple[Conversion, list[Values]]]:
     groups: dict[int, tuple[Conversion, list[Values]]] = {}
     for row in rows:
         groups.setdefault(id(row.conversion), (row.conversion, []))[1].append(row.values)
