@@ -33,24 +33,19 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, textrows
 from unshard.adapters.target import chunkprogress as chunks
-from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.chunkprogress import ColumnUpdate, Values
-from unshard.adapters.target.deletes import removal, remove_rows
+from unshard.adapters.target.chunkprogress import Values
 from unshard.adapters.target.fence import Pair, prepare_fence, record_write
-from unshard.adapters.target.sending import load_lines
-from unshard.adapters.target.session import LENIENT, STRICT, open_session, repeated
-from unshard.adapters.target.targetrows import LineForm, Mode, is_blankable
+from unshard.adapters.target.rowrepairs import RowRepairs, WholeRow
+from unshard.adapters.target.session import open_session, repeated
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import TableId, TableSchema
-from unshard.core.rows.columnreload import updated_by_server
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.sql.literals import expression, stored
-from unshard.core.sql.quoting import identifier
+from unshard.core.sql.literals import expression
 from unshard.core.validate import checksum
 from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
 from unshard.errors import UnshardError
-from unshard.errors.rows import Collision
 from unshard.units.rows.conversion import Conversion, convert
 from unshard.units.validate.validate import (
     DEFAULTS,
@@ -198,20 +193,6 @@ def _repaired(tables: "_Repair", progress: Callable[[TableId, int], None]) -> Ta
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of a shard as the target has to have it: one value per column of the conversion."""
-
-    conversion: Conversion
-    values: Values
-
-    @property
-    def has_blank(self) -> bool:
-        """Whether an ENUM has the value with index 0, which only a lenient sql_mode writes."""
-        columns = self.conversion.destination.columns
-        return any(is_blankable(column) and value == b"" for column, value in zip(columns, self.values, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
 class _Repair:
     """The repair of one table."""
 
@@ -263,9 +244,9 @@ class _Repair:
         """Write the rows of proven differences; those whose rows are not found any more are added to `left`."""
         rows = self._rows_of_shards(check, span, proven)
         done: list[RowDifference] = []
-        changed: list[_Row] = []
+        changed: list[WholeRow] = []
         removed: list[RowDifference] = []
-        inserted: list[_Row] = []
+        inserted: list[WholeRow] = []
         for each in proven:
             own = [rows[digest].pop() for digest in each.lacking if rows[digest]]
             if len(own) < len(each.lacking):
@@ -279,7 +260,7 @@ class _Repair:
                 inserted += own
         conversion = self._conversion(check.shards[0])[0]
         surplus = self._surplus(check, span, conversion, removed)
-        writes = _Writes(check.target.table, check.target.schema, conversion, [*surplus], changed, inserted)
+        writes = RowRepairs(check.target.schema, conversion.destination, [*surplus], changed, inserted)
         if self.tell is None:
             writes.execute(connection)
         else:
@@ -289,9 +270,9 @@ class _Repair:
 
     def _rows_of_shards(
         self, check: TableCheck, span: KeyRange, proven: Sequence[RowDifference]
-    ) -> defaultdict[str, list[_Row]]:
+    ) -> defaultdict[str, list[WholeRow]]:
         """Read the rows that the target lacks, by hash, as rows of the target."""
-        found: defaultdict[str, list[_Row]] = defaultdict(list)
+        found: defaultdict[str, list[WholeRow]] = defaultdict(list)
         for place in check.shards:
             wanted = {digest for each in proven if place.name in each.shards for digest in each.lacking}
             if wanted:
@@ -300,7 +281,7 @@ class _Repair:
                 arrays = [pa.array(column, pa.binary()) for column in list(zip(*rows, strict=True))[1:]] if rows else []
                 values = zip(*(array.to_pylist() for array in convert(plan, arrays)), strict=True) if rows else ()
                 for (digest, *_), row in zip(rows, values, strict=True):
-                    found[(digest or b"").decode()].append(_Row(plan, row))
+                    found[(digest or b"").decode()].append(WholeRow(plan.destination, plan.key, row))
         return found
 
     def _surplus(
@@ -360,67 +341,6 @@ def _is_update(check: TableCheck, difference: RowDifference) -> bool:
         and len(difference.surplus) == len(difference.lacking) == 1
         and len([index for index in check.target.schema.indexes if index.unique]) <= 1
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Writes:
-    """The rows of a transaction: all deletes, then updates, then inserts."""
-
-    table: TableId
-    schema: TableSchema
-    conversion: Conversion
-    removed: Sequence[bytes]
-    """Lines of the target's rows."""
-    changed: Sequence[_Row]
-    inserted: Sequence[_Row]
-
-    def statements(self) -> Iterator[str]:
-        """Yield a statement per row."""
-        for line in self.removed:
-            yield removal(self.conversion.destination, self.schema, line, 1)
-        for row in self.changed:
-            yield self._update(row.conversion).statement([_key_first(row.conversion, row.values)])
-        for row in self.inserted:
-            columns = row.conversion.destination.columns
-            names = ", ".join(identifier(column.name) for column in columns)
-            values = ", ".join(stored(column, value) for column, value in zip(columns, row.values, strict=True))
-            yield from [f"SET SESSION sql_mode = '{LENIENT}'"] * row.has_blank
-            yield f"INSERT INTO {mysql.table_name(self.table)} ({names}) VALUES ({values})"  # noqa: S608
-            yield from [f"SET SESSION sql_mode = '{STRICT}'"] * row.has_blank
-
-    def execute(self, connection: Connection) -> None:
-        with naming_table(self.table):
-            for line in self.removed:
-                remove_rows(connection, self.conversion.destination, self.schema, line, 1)
-            for plan, values in _by_conversion(self.changed):
-                self._update(plan).run(connection, [_key_first(plan, row) for row in values])
-            for plan, values in _by_conversion(self.inserted):
-                self._insert(connection, plan, values)
-
-    def _update(self, plan: Conversion) -> ColumnUpdate:
-        columns = _key_first(plan, [field.column for field in plan.fields])
-        keys, rest = columns[: len(plan.key)], columns[len(plan.key) :]
-        return ColumnUpdate(self.table, keys, rest, updated_by_server(self.schema, [column.name for column in rest]))
-
-    def _insert(self, connection: Connection, plan: Conversion, values: Sequence[Values]) -> None:
-        columns = plan.destination.columns
-        arrays = [pa.array(each, pa.binary()) for each in zip(*values, strict=True)]
-        rows = pa.table(arrays, [column.name for column in columns])
-        loaded = load_lines(connection, self.table, columns, rows, Mode.PLAIN)
-        if loaded.skipped:
-            raise Collision(str(self.table), "; ".join(loaded.duplicates), "that is repaired", Collision.unnamed)
-
-
-def _key_first(plan: Conversion, row: Sequence[T]) -> tuple[T, ...]:
-    others = (number for number in range(len(plan.fields)) if number not in plan.key)
-    return tuple(row[number] for number in (*plan.key, *others))
-
-
-def _by_conversion(rows: Sequence[_Row]) -> Iterator[tuple[Conversion, list[Values]]]:
-    groups: dict[int, tuple[Conversion, list[Values]]] = {}
-    for row in rows:
-        groups.setdefault(id(row.conversion), (row.conversion, []))[1].append(row.values)
-    return iter(groups.values())
 
 
 @contextmanager
