@@ -184,6 +184,19 @@ def test_a_run_that_came_second_leaves_a_source_to_the_first(task: LiveTask, mon
     assert task.assert_union("g") == 3
 
 
+def test_a_run_looks_again_when_another_one_has_applied_a_window(task: LiveTask, monkeypatch) -> None:
+    run_window, calls = live.run_window, list[str]()
+
+    def elsewhere(work: Work, source: str) -> object:
+        calls.append(source)
+        return None if calls.count(source) == 1 else run_window(work, source)
+
+    monkeypatch.setattr(live, "run_window", elsewhere)
+    write(task, "s1", 1)
+    assert not run(task.work()).errors
+    assert task.assert_union("g") == 3
+
+
 def test_a_run_ends_when_nothing_came_and_when_its_time_is_over(task: LiveTask) -> None:
     write(task, "s1", 1)
     tally, told = RunTally(1.0), list[object]()

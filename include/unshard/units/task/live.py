@@ -364,7 +364,7 @@ class _LiveRun:
         goal = None if self._ends.goals is None else self._ends.goals[source]
         active = self._work.meta.active_workers.at(live_run_of(source))
         with active as is_first, LiveSource(self._work, source, goal) as live:
-            looked, known, has_more = 0.0, -1, True
+            looked, known, has_more, seen = 0.0, -1, True, None
             while not self._is_over:
                 with self._changed:
                     version = self._version
@@ -383,7 +383,11 @@ class _LiveRun:
                     if not has_more:
                         self._pause(self._ends.rest_seconds)
                 elif goal is not None and not arrived and live.has_reached(goal):
-                    self._rest(source, version)
+                    checkpoint = self._work.meta.checkpoints.get(source)
+                    if checkpoint is not None and seen != checkpoint.location < goal:
+                        seen, has_more = checkpoint.location, True  # another run has applied the window
+                    else:
+                        self._rest(source, version)
 
     @contextlib.contextmanager
     def _left_to_the_first(self, is_first: bool) -> Iterator[None]:
