@@ -77,10 +77,9 @@ class CheckTarget(TaskOperator):
 
 def difference_text(found: "TableResult") -> str:
     """Name keys that differ, with the kind of each difference."""
-    names = found.key or found.compared
     lines = [f"{found.target} differs from its shards: unshard validate, then unshard repair"]
     for each in found.differences[:NAMED]:
-        key = ", ".join(f"{name}={value}" for name, value in zip(names, each.key, strict=True))
+        key = each.named(found.named_by)
         lines.append(f"{each.kind}: {key}{f' ({each.because})' if each.because else ''}")
     lines += [f"lost column: {column}" for column in found.lost_columns]
     return "\n".join(lines)

@@ -2,13 +2,14 @@
 
 import getpass
 import json
-import os
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters.privatefiles import create
 from unshard.adapters.target.session import OWN_SESSION
 from unshard.cli.console import Answer, Console
 from unshard.cli.display import Display
@@ -32,7 +33,6 @@ from unshard.units.validate.validate import Settings
 from unshard.units.work import Work, open_work
 
 SHOWN = 20
-PRIVATE = 0o600
 VERBS = {
     DifferenceKind.MISSING: "insert",
     DifferenceKind.EXTRA: "delete",
@@ -56,7 +56,8 @@ def repair_command(options: Namespace, console: Console) -> Answer:
             done = plans
             told = "dry run: nothing was done" if options.dry_run else "nothing to repair"
         elif options.sql:
-            done, told = plans, _written(Path(options.sql), work, plans, settings)
+            done, told = _written(Path(options.sql), work, plans, settings)
+            effects = [line for plan in done for line in _effects(plan)]
         else:
             keys = sum(len(plan.planned) for plan in plans)
             console.confirm(f"repair {amount(keys)} rows of the target", options.yes, effects)
@@ -69,17 +70,20 @@ def repair_command(options: Namespace, console: Console) -> Answer:
     return Answer(document, [*effects, told], 0 if all(each.is_done for each in done) or options.dry_run else 1)
 
 
-def _written(path: Path, work: Work, plans: Sequence[TableRepair], settings: Settings) -> str:
-    """Write the statements of a repair into a file that only its owner may read, and execute none."""
+def _written(
+    path: Path, work: Work, plans: Sequence[TableRepair], settings: Settings
+) -> tuple[tuple[TableRepair, ...], str]:
+    """Write the statements of a repair into a new file that only its owner may read, and execute none."""
     statements: list[str] = []
-    repair(work, plans, IssuedCommand(REPAIR, "", "", ""), settings, tell=statements.append)
+    found = repair(work, plans, IssuedCommand(REPAIR, "", "", ""), settings, tell=statements.append)
     lines = ("SET NAMES utf8mb4", OWN_SESSION[0], "BEGIN", *statements, "COMMIT")
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "w", encoding="utf-8") as file:
+        with open(create(path), "w", encoding="utf-8") as file:
             file.writelines(f"{each};\n" for each in lines)
     except OSError as error:
         raise UsageWrong(f"--sql {path}: {error.strerror}", "unshard repair") from error
-    return f"{amount(len(statements))} statements are in {path}; nothing was done"
+    told = f"{amount(len(statements))} statements are in {path}; nothing was done"
+    return tuple(replace(each, repaired=()) for each in found), told
 
 
 def _progress(target: TableId, keys: int) -> str:
@@ -129,6 +133,5 @@ def _named(plan: TableRepair, differences: Sequence[RowDifference]) -> list[str]
 
 
 def _key(plan: TableRepair, difference: RowDifference) -> str:
-    names = plan.result.key or plan.result.compared
     shards = f" of {', '.join(difference.shards)}" if difference.shards else ""
-    return ", ".join(f"{name}={value}" for name, value in zip(names, difference.key, strict=True)) + shards
+    return difference.named(plan.result.named_by) + shards

@@ -138,10 +138,9 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
 
 
 def _named(verdict: TableResult, difference: RowDifference) -> dict[str, Any]:
-    columns = verdict.key or verdict.compared
     return {
         "kind": difference.kind,
-        "key": dict(zip(columns, difference.key, strict=True)),
+        "key": dict(zip(verdict.named_by, difference.key, strict=True)),
         "shards": [*difference.shards],
         "rows": difference.count,
     }
@@ -212,18 +211,11 @@ def _where(places: tuple[str, ...]) -> str:
 
 
 def _told(verdict: TableResult, difference: RowDifference) -> str:
-    named = _named(verdict, difference)
-    key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
+    key = difference.named(verdict.named_by)
     shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""
     times = f" x{difference.count}" if difference.count > 1 else ""
     because = f", {REASONS[difference.because]}" if difference.because else ""
     return f"{difference.kind}{times}: {key}{shards}{because}"
-
-
-def _short(value: str | None) -> str:
-    if value is None:
-        return "NULL"
-    return value if len(value) <= 60 else f"{value[:57]}..."
 
 
 def _summary(verdicts: tuple[TableResult, ...], equal: bool, seconds: float) -> str:

@@ -78,6 +78,16 @@ def test_ranges_that_have_grown_are_divided_wherever_it_dies(loaded: LifeTask) -
     assert before == ALL and proof(loaded).rows == found.rows_target == ALL - len(found.differences)
 
 
+def test_ranges_of_another_key_prove_nothing(loaded: LifeTask) -> None:
+    assert validated(loaded).equal
+    loaded.target.run(
+        f"UPDATE {loaded.meta_schema}.judged_range SET key_columns = '[\"v\"]'"
+        f" WHERE target_schema = '{loaded.name}_to' AND range_lower != 'null'"
+    )
+    assert validated(loaded, resumes=True, chunk_rows=70).rows_target == ALL - 100
+    assert (proof(loaded).rows, proof(loaded).percent) == (ALL, 100)
+
+
 def test_time_and_rate_are_kept(loaded: LifeTask) -> None:
     late = validated(loaded, until=datetime.now(UTC) - timedelta(seconds=1))
     assert late.is_cut and not (late.equal or late.differs) and late.chunks == 0

@@ -5,13 +5,13 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import case, func, select, type_coerce
+from sqlalchemy import case, func, literal_column, select, type_coerce
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.rowvalues import target_columns, target_name, target_of
 from unshard.core.model import TableId
-from unshard.core.sql.keyrange import Bound, KeyRange
+from unshard.core.sql.keyrange import KeyRange, read_bound, write_bound
 from unshard.core.validate.ledger import PROOF_HOURS, JudgedRange, Proof, RangeVerdict
 
 JUDGED_RANGE = tables.judged_range
@@ -25,7 +25,7 @@ class JudgedRanges(Records):
         rows = self._db.select(JUDGED_RANGE, key_columns=json.dumps(key), **target_columns(target))
         return [
             JudgedRange(
-                KeyRange(_bound(row.range_lower), _bound(row.range_upper)),
+                KeyRange(read_bound(row.range_lower), read_bound(row.range_upper)),
                 row.row_count,
                 RangeVerdict(row.verdict),
                 row.round,
@@ -39,18 +39,20 @@ class JudgedRanges(Records):
         (row,) = self._db.fetch(select(type_coerce(tables.NOW, JUDGED_RANGE.c.compared_at.type).label("now")))
         return row.now  # type: ignore[no-any-return]
 
-    def forget(self, target: TableId, ranges: Iterable[JudgedRange]) -> None:
-        digests = [_digest(each.span) for each in ranges]
+    def forget(self, target: TableId, key: Sequence[str], ranges: Iterable[JudgedRange]) -> None:
+        """Remove these ranges of a target, and all that were compared by another key."""
+        column, digests = JUDGED_RANGE.c, [_digest(each.span) for each in ranges]
+        useless = column.digest.in_(digests) | (column.key_columns != json.dumps(key))
         with self._db.transaction() as db:
-            db.delete(JUDGED_RANGE, JUDGED_RANGE.c.digest.in_(digests), **target_columns(target))
+            db.delete(JUDGED_RANGE, useless, **target_columns(target))
 
     def record(
         self, target: TableId, key: Sequence[str], span: KeyRange, rows: int, verdict: RangeVerdict, number: int
     ) -> None:
         """Record the verdict of validation `number` on a range."""
         values = {
-            "range_lower": _text(span.lower),
-            "range_upper": _text(span.upper),
+            "range_lower": write_bound(span.lower),
+            "range_upper": write_bound(span.upper),
             "key_columns": json.dumps(key),
             "row_count": rows,
             "verdict": verdict,
@@ -62,15 +64,15 @@ class JudgedRanges(Records):
 
     def proofs(self) -> tuple[Proof, ...]:
         """Return what is known of each target that was validated."""
-        column, now = JUDGED_RANGE.c, self.now()
-        is_fresh = column.compared_at >= now - timedelta(hours=PROOF_HOURS)
-        proven = is_fresh & (column.verdict == RangeVerdict.EQUAL)
+        column = JUDGED_RANGE.c
+        age = func.timestampdiff(literal_column("SECOND"), column.compared_at, tables.NOW)
+        proven = (age <= PROOF_HOURS * 3600) & (column.verdict == RangeVerdict.EQUAL)
         query = (
             select(
                 *target_name(JUDGED_RANGE),
                 func.sum(column.row_count).label("rows"),
                 func.sum(case((proven, column.row_count), else_=0)).label("fresh"),
-                func.min(column.compared_at).label("oldest"),
+                func.max(age).label("age"),
                 func.sum(case((column.verdict == RangeVerdict.DIFFERENT, 1), else_=0)).label("different"),
                 func.sum(case((column.verdict == RangeVerdict.PENDING, 1), else_=0)).label("pending"),
             )
@@ -78,19 +80,17 @@ class JudgedRanges(Records):
             .group_by(*target_name(JUDGED_RANGE))
         )
         return tuple(
-            Proof(target_of(row), int(row.rows), int(row.fresh), now - row.oldest, int(row.different), int(row.pending))
+            Proof(
+                target_of(row),
+                int(row.rows),
+                int(row.fresh),
+                timedelta(seconds=int(row.age)),
+                int(row.different),
+                int(row.pending),
+            )
             for row in sorted(self._db.fetch(query), key=target_of)
         )
 
 
-def _bound(text: str) -> Bound:
-    found = json.loads(text)
-    return None if found is None else tuple(map(bytes.fromhex, found))
-
-
-def _text(bound: Bound) -> str:
-    return json.dumps(None if bound is None else [value.hex() for value in bound])
-
-
 def _digest(span: KeyRange) -> str:
-    return hashlib.md5(_text(span.lower).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(write_bound(span.lower).encode(), usedforsecurity=False).hexdigest()

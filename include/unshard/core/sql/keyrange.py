@@ -1,5 +1,6 @@
 """Ranges of a table's key, as SQL conditions that can use the index of the key."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,17 @@ class KeyRange:
 
     lower: Bound = None
     upper: Bound = None
+
+
+def write_bound(bound: Bound) -> str:
+    """Return a bound as text."""
+    return json.dumps(bound and [value.hex() for value in bound])
+
+
+def read_bound(text: str) -> Bound:
+    """Return the bound of a text from `write_bound`."""
+    found = json.loads(text)
+    return found and tuple(map(bytes.fromhex, found))
 
 
 def stored_comparison(column: Column, operator: str, value: bytes) -> str:

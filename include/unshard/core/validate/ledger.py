@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from unshard.core.model import TableId
-from unshard.core.sql.keyrange import KeyRange
+from unshard.core.sql.keyrange import Bound, KeyRange
 
 
 class RangeVerdict(StrEnum):
@@ -85,11 +85,15 @@ class Chosen:
 def chosen(known: Sequence[JudgedRange], counts_still: Callable[[JudgedRange], bool]) -> Chosen:
     """Choose the ranges to compare; what no range covers is compared first."""
     others = {each.span.lower: each for each in known}
-    chain: list[JudgedRange] = []
-    while (lower := chain[-1].span.upper if chain else None) in others and not (chain and lower is None):
-        chain.append(others.pop(lower))
-    rest = () if chain and lower is None else (KeyRange(lower),)
-    left_out = [each for each in chain if each.verdict is RangeVerdict.EQUAL and counts_still(each)]
-    due = sorted((each for each in chain if each not in left_out), key=lambda each: each.at)
-    spans = (*rest, *(each.span for each in due))
-    return Chosen(spans, tuple(left_out), tuple(others.values()), sum(each.rows for each in due))
+    left_out: list[JudgedRange] = []
+    due: list[JudgedRange] = []
+    reached: Bound = None
+    while following := others.pop(reached, None):
+        is_proven = following.verdict is RangeVerdict.EQUAL and counts_still(following)
+        (left_out if is_proven else due).append(following)
+        reached = following.span.upper
+    covers_all = reached is None and (left_out or due)
+    due.sort(key=lambda each: each.at)
+    spans = [] if covers_all else [KeyRange(reached)]
+    spans += [each.span for each in due]
+    return Chosen(tuple(spans), tuple(left_out), tuple(others.values()), sum(each.rows for each in due))

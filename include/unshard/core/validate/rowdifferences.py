@@ -20,6 +20,7 @@ Key = tuple[str | None, ...]
 Rows = Counter[tuple[Key, str]]
 """The number of rows with each key and hash in one place."""
 FoldedKey = tuple[str | None, ...]
+SHOWN_LENGTH = 60
 _ZERO_FRACTION = re.compile(r"(:\d\d)\.0+\Z")
 
 
@@ -77,6 +78,16 @@ class RowDifference:
     """The hashes of the target's rows that the shards do not have."""
     lacking: tuple[str, ...] = ()
     """The hashes of the shards' rows that the target does not have."""
+
+    def named(self, columns: Sequence[str]) -> str:
+        """Return `id=5, name=ann`, with long values shortened; `columns` are those of the key."""
+        return ", ".join(f"{column}={_shortened(value)}" for column, value in zip(columns, self.key, strict=True))
+
+
+def _shortened(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    return value if len(value) <= SHOWN_LENGTH else f"{value[: SHOWN_LENGTH - 3]}..."
 
 
 def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[RowDifference]:

@@ -37,9 +37,10 @@ from unshard.adapters.target.chunkprogress import Values
 from unshard.adapters.target.fence import Pair, prepare_fence, record_write
 from unshard.adapters.target.rowrepairs import RowRepairs, WholeRow
 from unshard.adapters.target.session import open_session, repeated
-from unshard.adapters.target.targetrows import LineForm
+from unshard.adapters.target.targetrows import Destination, LineForm
 from unshard.core.ddl.issuedcommands import IssuedCommand
-from unshard.core.model import TableId, TableSchema
+from unshard.core.ddl.queue import ShardState
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.sql.literals import expression
@@ -60,7 +61,7 @@ from unshard.units.validate.validate import (
     row_condition,
     validate,
 )
-from unshard.units.window.reloading import ready, shard_named, whole_rows
+from unshard.units.window.reloading import refuse_waiting, whole_rows
 from unshard.units.work import Work
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ def plan_repair(
 
 def _planned(work: Work, result: TableResult, chosen: Chosen) -> TableRepair:
     to_repair, left = defaultdict[KeyRange, list[RowDifference]](list), list[Left]()
-    impossible = _impossible(work, result.target) if result.differing else ""
+    impossible = _impossible(work, _states(work, result.target)) if result.differing else ""
     for span, differences in result.differing.items():
         for each in differences:
             if not chosen(result.target, folded_key(each.key)):
@@ -145,19 +146,25 @@ def _why_not(difference: RowDifference) -> str:
     return ""
 
 
-def _impossible(work: Work, target: TableId) -> str:
-    """Return why no row of a target can be repaired now; empty if rows can."""
-    for state in work.meta.structures.shards():
-        if state.target != target or state.has_left or state.is_dropped:
-            continue
+def _states(work: Work, target: TableId) -> dict[str, ShardState]:
+    """Return the shards that feed a target, by name."""
+    found = (state for state in work.meta.structures.shards() if state.target == target)
+    return {str(state.shard): state for state in found if not (state.has_left or state.is_dropped)}
+
+
+def _impossible(work: Work, states: Mapping[str, ShardState]) -> str:
+    """Return why no row of the target of these shards can be repaired now; empty if rows can."""
+    for state in states.values():
         reshaping = work.task.instance(state.shard.source).routing.reshaping(state.shard.table) or AS_IT_IS
         if reshaping.events or reshaping.filters:
             return f"rows of {state.shard} are filtered, so the target need not have its rows"
-        try:
-            digest = ready(work, state.shard).structure
-        except UnshardError as error:
-            return str(error)
-        if any(column.own_name for column in work.structures({digest})[digest].columns):
+    try:
+        refuse_waiting(work, [*states.values()])
+    except UnshardError as error:
+        return str(error)
+    structures = work.structures({state.structure for state in states.values()})
+    for state in states.values():
+        if any(column.own_name for column in structures[state.structure].columns):
             return f"a column has another name in {state.shard} than in its group"
     return ""
 
@@ -216,33 +223,29 @@ class _Repair:
                 for source in sources:
                     chunks.hold_source(connection, work.task.meta_schema, work.task.name, source)
                 chunks.hold_structure(connection, target, for_writing=True)
-                if why := _impossible(work, target):
-                    return [], [Left(each, why) for each in self._of(wanted)]
+                states = _states(work, target)
+                if why := _impossible(work, states):
+                    return [], [Left(each, why) for each in self.plan.planned if each.key in wanted]
                 look = self.comparison.looked_at(check, [span])
                 settled = [(each, _why_not(each)) for each in look.settled.get(span, ()) if each.key in wanted]
                 proven = [each for each, why in settled if not why]
                 left = [Left(each, why) for each, why in settled if why]
                 left += [Left(each, CHANGED) for each in look.pending.get(span, ()) if each.key in wanted]
-                done = self._write(connection, check, span, proven, left)
+                done, writes = self._writes(_Chunk(self.work, self.comparison, check, span, states), proven)
+                left += [Left(each, CHANGED) for each in proven if each not in done]
                 if done and self.tell is None:
+                    writes.execute(connection)
                     self._record(connection, done)
                     for pair in pairs:
                         record_write(connection, pair)
+        if self.tell is not None:
+            for statement in writes.statements():
+                self.tell(statement)
         return done, left
 
-    def _of(self, keys: Collection[Key]) -> Iterator[RowDifference]:
-        return (each for each in self.plan.planned if each.key in keys)
-
-    def _write(
-        self,
-        connection: Connection,
-        check: TableCheck,
-        span: KeyRange,
-        proven: Sequence[RowDifference],
-        left: list[Left],
-    ) -> list[RowDifference]:
-        """Write the rows of proven differences; those whose rows are not found any more are added to `left`."""
-        rows = self._rows_of_shards(check, span, proven)
+    def _writes(self, chunk: "_Chunk", proven: Sequence[RowDifference]) -> tuple[list[RowDifference], RowRepairs]:
+        """Return the differences whose rows are still there, and what makes them equal."""
+        rows = chunk.rows_of_shards(proven)
         done: list[RowDifference] = []
         changed: list[WholeRow] = []
         removed: list[RowDifference] = []
@@ -250,85 +253,74 @@ class _Repair:
         for each in proven:
             own = [rows[digest].pop() for digest in each.lacking if rows[digest]]
             if len(own) < len(each.lacking):
-                left.append(Left(each, CHANGED))
                 continue
             done.append(each)
-            if _is_update(check, each) and not own[0].has_blank:
+            if _is_update(chunk.check, each) and not own[0].has_blank:
                 changed += own
             else:
                 removed.append(each)
                 inserted += own
-        conversion = self._conversion(check.shards[0])[0]
-        surplus = self._surplus(check, span, conversion, removed)
-        writes = RowRepairs(check.target.schema, conversion.destination, [*surplus], changed, inserted)
-        if self.tell is None:
-            writes.execute(connection)
-        else:
-            for statement in writes.statements():
-                self.tell(statement)
-        return done
+        destination = chunk.conversion(chunk.check.shards[0])[0].destination
+        surplus = [*chunk.surplus(destination, removed)]
+        return done, RowRepairs(chunk.check.target.schema, destination, surplus, changed, inserted)
 
-    def _rows_of_shards(
-        self, check: TableCheck, span: KeyRange, proven: Sequence[RowDifference]
-    ) -> defaultdict[str, list[WholeRow]]:
+    def _record(self, connection: Connection, done: Sequence[RowDifference]) -> None:
+        names = self.plan.result.named_by
+        keys = [{"kind": each.kind, "key": dict(zip(names, each.key, strict=True))} for each in done]
+        details = {**self.order.details, "table": str(self.plan.target), "keys": keys}
+        chunks.record_action(connection, self.work.task.meta_schema, self.work.task.name, self.order, details)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Reads the rows of a chunk whole."""
+
+    work: Work
+    comparison: TableComparison
+    check: TableCheck
+    span: KeyRange
+    states: Mapping[str, ShardState]
+
+    def rows_of_shards(self, proven: Sequence[RowDifference]) -> defaultdict[str, list[WholeRow]]:
         """Read the rows that the target lacks, by hash, as rows of the target."""
         found: defaultdict[str, list[WholeRow]] = defaultdict(list)
-        for place in check.shards:
+        for place in self.check.shards:
             wanted = {digest for each in proven if place.name in each.shards for digest in each.lacking}
             if wanted:
-                plan, present = self._conversion(place)
-                rows = self._own_rows(check, place, span, wanted, present)
+                plan, present = self.conversion(place)
+                rows = self._own_rows(place, wanted, present.written)
                 arrays = [pa.array(column, pa.binary()) for column in list(zip(*rows, strict=True))[1:]] if rows else []
                 values = zip(*(array.to_pylist() for array in convert(plan, arrays)), strict=True) if rows else ()
                 for (digest, *_), row in zip(rows, values, strict=True):
                     found[(digest or b"").decode()].append(WholeRow(plan.destination, plan.key, row))
         return found
 
-    def _surplus(
-        self, check: TableCheck, span: KeyRange, plan: Conversion, proven: Sequence[RowDifference]
-    ) -> Iterator[bytes]:
+    def surplus(self, destination: Destination, proven: Sequence[RowDifference]) -> Iterator[bytes]:
         """Read the target's rows to delete, as lines of the columns that shards fill."""
         wanted = Counter(digest for each in proven for digest in each.surplus)
         if not wanted:
             return
-        columns = replace(check.target.schema, columns=plan.destination.columns)
-        for digest, *values in self._own_rows(check, check.target, span, wanted, columns, is_target=True):
+        for digest, *values in self._own_rows(self.check.target, wanted, destination.columns):
             if wanted[name := (digest or b"").decode()] > 0:
                 wanted[name] -= 1
                 arrays = [pa.array([value], pa.binary()) for value in values]
-                yield plan.destination.lines(arrays)[0].as_py()
+                yield destination.lines(arrays)[0].as_py()
 
-    def _own_rows(
-        self,
-        check: TableCheck,
-        place: ComparedTable,
-        span: KeyRange,
-        hashes: Collection[str],
-        structure: TableSchema,
-        *,
-        is_target: bool = False,
-    ) -> list[Values]:
+    def _own_rows(self, place: ComparedTable, hashes: Collection[str], columns: Sequence[Column]) -> list[Values]:
         """Read rows by their hashes: the hash, then the stored value of each column."""
-        inside, outside = row_condition(check, place, span, hashes)
-        columns = structure.columns if is_target else structure.written
-        hashed = checksum.row_hash(check.comparison.forms, place.schema)
-        sessions = self.comparison.sessions
+        inside, outside = row_condition(self.check, place, self.span, hashes)
+        hashed = checksum.row_hash(self.check.comparison.forms, place.schema)
+        sessions, is_target = self.comparison.sessions, place is self.check.target
         textrows.prepare_reading(sessions.connection(place, waits=not is_target))
         read = sessions.query if is_target else sessions.committed_rows
         return read(place, place.seen.own_rows(hashed, [*map(expression, columns)], outside, inside))
 
-    def _conversion(self, place: ComparedTable) -> tuple[Conversion, TableSchema]:
+    def conversion(self, place: ComparedTable) -> tuple[Conversion, TableSchema]:
         """Return how the rows of a shard become rows of the target, and the structure of the shard."""
-        state = ready(self.work, shard_named(self.work, place.name))
+        state = self.states[place.name]
         tracked = self.work.structures({state.structure})[state.structure]
         _, found = whole_rows(self.work, state, tracked, tracked)
         return found.in_form(LineForm.TEXT), tracked
-
-    def _record(self, connection: Connection, done: Sequence[RowDifference]) -> None:
-        names = self.plan.result.key or self.plan.result.compared
-        keys = [{"kind": each.kind, "key": dict(zip(names, each.key, strict=True))} for each in done]
-        details = {**self.order.details, "table": str(self.plan.target), "keys": keys}
-        chunks.record_action(connection, self.work.task.meta_schema, self.work.task.name, self.order, details)
 
 
 def _is_update(check: TableCheck, difference: RowDifference) -> bool:
@@ -356,7 +348,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 def repair_document(each: TableRepair) -> dict[str, object]:
     """Return a table's repair as JSON."""
-    names = each.result.key or each.result.compared
+    names = each.result.named_by
 
     def shown(difference: RowDifference) -> dict[str, object]:
         key = dict(zip(names, difference.key, strict=True))

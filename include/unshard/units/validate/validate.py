@@ -36,7 +36,7 @@ from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.rules.reshaping import ReshapedShard, Reshaping, seen, shard_with_names
-from unshard.core.sql.keyrange import NEVER, KeyRange
+from unshard.core.sql.keyrange import NEVER, KeyRange, read_bound, write_bound
 from unshard.core.structures.comparison import target_differences
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison, LeftOut, Reason, compare_structures
@@ -269,14 +269,12 @@ class RangeSums:
 
 def write_range(span: KeyRange) -> str:
     """Return a range as text."""
-    bounds = (span.lower, span.upper)
-    return json.dumps([None if bound is None else [value.hex() for value in bound] for bound in bounds])
+    return json.dumps([write_bound(span.lower), write_bound(span.upper)])
 
 
 def read_range(text: str) -> KeyRange:
     """Return the range of a text from `write_range`."""
-    lower, upper = (None if bound is None else tuple(map(bytes.fromhex, bound)) for bound in json.loads(text))
-    return KeyRange(lower, upper)
+    return KeyRange(*map(read_bound, json.loads(text)))
 
 
 def read_sums(text: str) -> "ComparedRange":
@@ -483,6 +481,11 @@ class TableResult:
     """Whether the time was over before all chunks were compared."""
     structure: tuple[str, ...] = ()
     """How the structure of the target differs from those of its shards, beside columns that only some places have."""
+
+    @property
+    def named_by(self) -> tuple[str, ...]:
+        """The columns that name a row: those of the key, or all."""
+        return self.key or self.compared
 
     @property
     def differences(self) -> tuple[RowDifference, ...]:
@@ -838,8 +841,7 @@ class TableComparison:
             plan = chosen(known, lambda each: each.at >= since)
         else:
             plan = chosen(known, lambda each: settings.resumes and each.round == number)
-        if plan.stale:
-            ledger.forget(target, plan.stale)
+        ledger.forget(target, key, plan.stale)
         return plan, number if settings.resumes and number else number + 1
 
     def _record(self, check: TableCheck, span: KeyRange, rows: int, verdict: RangeVerdict, number: int) -> None:

@@ -177,23 +177,34 @@ def _state(work: Work, shard: Shard) -> ShardState:
     raise ReloadShardUnknown(f"{shard.source}/{shard.table}", first_names(known))
 
 
-def ready(work: Work, shard: Shard) -> ShardState:
+def _ready(work: Work, shard: Shard) -> ShardState:
     """Return the state of the shard; raises if anything of it waits."""
-    source = work.meta.sources.get(shard.source)
-    if source is None or source.phase is not Phase.SYNC:
-        raise NotInSync(shard.source, (source.phase if source else Phase.NEW).value)
     state = _state(work, shard)
-    for stop in work.meta.suspended_targets.all(shard.source):
-        if stop.target == state.target:
-            raise ReloadMustWait(str(shard), f"target {state.target} is suspended", "correct it, `unshard retry`")
-    if state.queue or state.held or not state.structure:
-        locks = [lock.id for lock in work.meta.locks.open() if lock.target == state.target]
-        named = f" for lock {', '.join(locks)}" if locks else ""
-        what = (
-            "a DDL of it waits" if state.queue else "rows of it are held" if state.held else "its structure is unknown"
-        )
-        raise ReloadMustWait(str(shard), f"{what}{named}", "resolve it (`unshard locks`), and let windows run")
+    refuse_waiting(work, [state])
     return state
+
+
+def refuse_waiting(work: Work, states: Sequence[ShardState]) -> None:
+    """Raise for the first of these shards of which anything waits."""
+    sources = {source: work.meta.sources.get(source) for source in {state.shard.source for state in states}}
+    stopped = {(stop.source, stop.target) for stop in work.meta.suspended_targets.all()}
+    for state in states:
+        shard, source = str(state.shard), sources[state.shard.source]
+        if source is None or source.phase is not Phase.SYNC:
+            raise NotInSync(state.shard.source, (source.phase if source else Phase.NEW).value)
+        if (state.shard.source, state.target) in stopped:
+            raise ReloadMustWait(shard, f"target {state.target} is suspended", "correct it, `unshard retry`")
+        if state.queue or state.held or not state.structure:
+            locks = [lock.id for lock in work.meta.locks.open() if lock.target == state.target]
+            named = f" for lock {', '.join(locks)}" if locks else ""
+            what = (
+                "a DDL of it waits"
+                if state.queue
+                else "rows of it are held"
+                if state.held
+                else "its structure is unknown"
+            )
+            raise ReloadMustWait(shard, f"{what}{named}", "resolve it (`unshard locks`), and let windows run")
 
 
 def _refuse_source(work: Work, shard: Shard, connection: Connection) -> None:
@@ -212,7 +223,7 @@ def _refuse_source(work: Work, shard: Shard, connection: Connection) -> None:
 
 
 def _planned(work: Work, shard: Shard, columns: Sequence[str], connection: Connection) -> ReloadPlan:
-    state = ready(work, shard)
+    state = _ready(work, shard)
     _refuse_source(work, shard, connection)
     tracked = work.structures({state.structure})[state.structure]
     present = structures.read_schemas(connection, [shard.table]).get(shard.table)
@@ -318,7 +329,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
             return None
         mysql.begin(source)
         chunks.hold_structure(source, shard.table)
-        chunks.hold_structure(target, ready(work, shard).target, for_writing=True)
+        chunks.hold_structure(target, _ready(work, shard).target, for_writing=True)
         plan = _planned(work, shard, columns, beside)
         if plan.basis != progress.basis:
             raise ReloadMustWait(str(shard), "a structure has changed since the reload began", "do nothing else")
