@@ -86,7 +86,7 @@ def test_a_row_that_changes_during_the_repair_is_left_to_the_windows(
 ) -> None:
     (shard,) = loaded.shards["s1"]
     loaded.target.run(f"UPDATE {loaded.name}_to.t SET v = 'wrong' WHERE id IN (50, 51, 52)")
-    hold, write = chunkprogress.hold_structure, repairing._Repair._write
+    hold, write = chunkprogress.hold_structure, repairing._Repair._writes
 
     def held(*given, **named) -> None:
         loaded.sources["s1"].run(f"UPDATE {shard} SET v = 'later' WHERE id = 50")
@@ -97,7 +97,7 @@ def test_a_row_that_changes_during_the_repair_is_left_to_the_windows(
         return write(*given)
 
     monkeypatch.setattr(chunkprogress, "hold_structure", held)
-    monkeypatch.setattr(repairing._Repair, "_write", late)
+    monkeypatch.setattr(repairing._Repair, "_writes", late)
     done = repaired(loaded)
     assert [each.key for each in done.repaired] == [("52",)] and not done.is_done
     assert {each.difference.key for each in done.left} == {("50",), ("51",)}
