@@ -27,6 +27,7 @@ from airflow.sdk import (
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.checktasks import CheckTarget, ListTargets
+from unshard_airflow.cutovertasks import FIELDS, CutOver, PlanCutover
 from unshard_airflow.differencetasks import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
 from unshard_airflow.locktasks import ExecuteDdl, Unlock, WaitForShards
@@ -66,7 +67,8 @@ SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
 JOIN = "unshard_join__"
 CHECK = "unshard_check__"
-PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK)
+CUTOVER = "unshard_cutover__"
+PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK, CUTOVER)
 """The beginnings of the ids of DAGs; the name of the task follows."""
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
@@ -97,6 +99,14 @@ gets an event.
 Task file: `{path}`
 """
 
+CUTOVER_DOC = """Switches the applications from the shards to the target; the last hour of a migration.
+
+Trigger it and fill in its form. `plan` lists what is in the way. `cut_over` proves the targets while the shards are
+written, waits until the sources are read-only, proves the rest, and returns a certificate. If it fails, the sources are
+as before, and you clear it to go on.
+Task file: `{path}`
+"""
+
 JOIN_DOC = """One run per open difference between the shards of a target; it ends when shards and target are equal.
 
 A rollout may take as long as it needs. Only a conflict fails its run, after `lock-timeout`: both sides are in the log.
@@ -106,7 +116,11 @@ Task file: `{path}`
 
 def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     """Build the DAGs of a task, or only the wanted one; a task that only loads has no windows and no locks."""
-    kinds = {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag} if task.task_mode.syncs else {FULL: full_dag}
+    kinds = (
+        {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag, CUTOVER: cutover_dag}
+        if task.task_mode.syncs
+        else {FULL: full_dag}
+    )
     if follows_join(task):
         kinds[JOIN] = join_dag
     if task.task_mode is not TaskMode.DUMP:
@@ -208,6 +222,14 @@ def check_dag(task: Task) -> DAG:
             map_index_template="{{ task.target }}",
             **common,
         ).expand(target=listed.output)
+    return dag
+
+
+def cutover_dag(task: Task) -> DAG:
+    """Build `plan >> cut_over`."""
+    common: dict[str, Any] = {"task_file": str(task.path), "retries": 0}
+    with _dag(CUTOVER, task, CUTOVER_DOC, schedule=None, params=FIELDS) as dag:
+        PlanCutover(task_id="plan", **common) >> CutOver(task_id="cut_over", **common)
     return dag
 
 

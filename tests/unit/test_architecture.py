@@ -318,7 +318,7 @@ FOLDERS: dict[str, set[str]] = {
     "units/window": {"units/ddl", "units/relay", "units/rows", "units/full"},
     "units/validate": {"units/full", "units/relay", "units/rows", "units/window"},
     "units/checks": {"units/ddl", "units/relay", "units/rows", "units/full", "units/window"},
-    "units/task": {"units/checks", "units/ddl", "units/relay", "units/full", "units/window"},
+    "units/task": {"units/checks", "units/ddl", "units/relay", "units/full", "units/window", "units/validate"},
 }
 """The folders of its own layer that a folder may import. Modules that lie directly in the layer are open to all."""
 

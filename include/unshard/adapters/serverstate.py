@@ -3,7 +3,7 @@
 The server releases named locks (GET_LOCK) when the session ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pymysql.connections import Connection
@@ -116,6 +116,29 @@ def lock_what_is_read(connection: Connection) -> None:
 def read_committed(connection: Connection) -> None:
     """Let each statement of the session see what is committed when it runs."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+# --- whether a server takes changes ---
+
+READ_ONLY = "super_read_only", "read_only"
+"""The variables that keep all accounts, or those without a privilege, from writing; MariaDB has only the second."""
+
+
+def read_only_variables(connection: Connection) -> dict[str, str]:
+    """Return the variables with which the server refuses changes."""
+    return global_variables(connection, READ_ONLY)
+
+
+def is_read_only(variables: Mapping[str, str]) -> bool:
+    """Whether applications cannot write: accounts with a privilege for it still may."""
+    return variables.get("read_only") not in ("OFF", "0")
+
+
+def set_read_only(connection: Connection, values: Mapping[str, str]) -> None:
+    """Give the server these values of READ_ONLY; waits for transactions that are being committed."""
+    for name in READ_ONLY:
+        if name in values:
+            query(connection, f"SET GLOBAL {name} = %s", (values[name],))
 
 
 # --- named locks ---

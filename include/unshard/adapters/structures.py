@@ -140,6 +140,23 @@ def read_triggers(connection: Connection, schemas: Iterable[str]) -> dict[TableI
     return found
 
 
+def read_programs(connection: Connection, schemas: Collection[str]) -> list[tuple[str, str, str]]:
+    """Read kind, schema and name of the triggers and views that the account may see."""
+    sql = (
+        "SELECT 'trigger', TRIGGER_SCHEMA, TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA IN %s"
+        " UNION ALL SELECT 'view', TABLE_SCHEMA, TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA IN %s"
+    )
+    rows = query(connection, sql, (tuple(schemas), tuple(schemas))) if schemas else ()
+    return [(_name(kind), _name(schema), _name(name)) for kind, schema, name in rows]
+
+
+def next_number(connection: Connection, table: TableId) -> int:
+    """Return the next value of a table's AUTO_INCREMENT; TiDB shows the first that no server has reserved."""
+    text = str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1])
+    found = NEXT_NUMBER.search(text, text.index(OPTIONS))
+    return int(found[0].rpartition("=")[2]) if found else 1
+
+
 def column_names(connection: Connection, table: TableId) -> tuple[str, ...]:
     """Read the names of a table's columns, in order."""
     sql = (

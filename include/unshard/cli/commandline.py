@@ -355,4 +355,23 @@ COMMANDS = (
         "unshard.cli.repaircommand",
         "0 no difference is left, or a dry run, 1 error, not confirmed, or a difference is left",
     ),
+    Command(
+        "cutover",
+        "switch the applications to the target: prove it, stop writes, prove the rest, write a certificate",
+        "unshard cutover run shop.yaml --read-only --within 2m --reason 'switch to TiDB'",
+        (
+            Argument(
+                ("action",),
+                "plan: show what is in the way; run: cut over, or go on with it; abort: end it, sources as before",
+                {"choices": ("plan", "run", "abort")},
+            ),
+            TASK,
+            flag("--read-only", "run: set the sources to read-only, and back if anything fails"),
+            option("--within", "run: longest time with read-only sources (default 5m)", "TIME", default="5m"),
+            option("--wait", "run: longest wait until others make the sources read-only (default: no limit)", "TIME"),
+            *CONFIRMED,
+        ),
+        "unshard.cli.cutovercommand",
+        "0 done, or nothing is in the way, 3 plan: something is in the way, 1 error or not confirmed",
+    ),
 )

@@ -242,3 +242,35 @@ class RulesWait(SourceMetaError, code="US-7307", scope=Scope.CONFIG):
     what: str
     template = "the changed rules of source {source} cannot be used now: {what}"
     hint = "restore the former rules until that has ended (`unshard locks`, `unshard status`), then change them again"
+
+
+# --- Cutover --------------------------------------------------------------------------------------
+
+
+class CutoverBlocked(MetaError, code="US-7310", scope=Scope.CONFIG):
+    task: str
+    count: int
+    first: str
+    template = "the cutover of task {task} has {count} obstacles: {first}"
+    hint = "`unshard cutover plan TASK.yaml` lists them with what to do"
+
+
+class CutoverNotProven(MetaError, code="US-7311", scope=Scope.DOWNSTREAM):
+    table: str
+    what: str
+    template = "the cutover has not proven that {table} is equal to its shards: {what}"
+    hint = "`unshard validate TASK.yaml` names the rows, `unshard repair TASK.yaml` mends them; then cut over again"
+
+
+class CutoverLate(MetaError, code="US-7312", scope=Scope.UPSTREAM):
+    seconds: int
+    what: str
+    template = "the time of the cutover, {seconds} s, is over: {what}"
+    hint = "run it again when fewer rows are written, or with a longer time (--within, --wait)"
+
+
+class CutoverDone(MetaError, code="US-7313", scope=Scope.CONFIG):
+    task: str
+    done_at: str
+    template = "task {task} was cut over at {done_at}: applications may have written to the target since"
+    hint = "to go back, make the sources writable by hand, compare what the target got, and `unshard resume TASK.yaml`"

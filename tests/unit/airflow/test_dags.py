@@ -119,10 +119,10 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
-def test_four_dags_per_task(bag: dict[str, Any]) -> None:
+def test_five_dags_per_task(bag: dict[str, Any]) -> None:
     expected = {
         f"unshard_{kind}__{task}"
-        for kind in ("full", "sync", "ddl", "check")
+        for kind in ("full", "sync", "ddl", "check", "cutover")
         for task in ("orders_merge", "other", "only_incremental", "rollout")
     }
     expected.add("unshard_join__rollout")
@@ -139,9 +139,8 @@ def test_task_that_only_dumps_or_loads_has_the_steps_of_that(bag: dict[str, Any]
 
 
 def test_task_without_a_dump_is_asked_for_a_start_time(bag: dict[str, Any]) -> None:
-    assert {name: dag["params"] for name, dag in bag["dags"].items() if dag["params"]} == {
-        "unshard_full__only_incremental": {"start_time": None}
-    }
+    asked = {name: dag["params"] for name, dag in bag["dags"].items() if dag["params"] and "cutover" not in name}
+    assert asked == {"unshard_full__only_incremental": {"start_time": None}}
 
 
 def test_parsing_loads_nothing_heavy(bag: dict[str, Any]) -> None:
@@ -219,7 +218,8 @@ def test_locks_of_one_task_wait_side_by_side(bag: dict[str, Any]) -> None:
 def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         assert dag["paused"] is False
-        expected = {"failed": 0, "targets_follow": 0, "wait_for_shards": 10, "replace": 10, "follow_difference": 10}
+        expected = {"failed": 0, "targets_follow": 0, "plan": 0, "cut_over": 0}
+        expected |= dict.fromkeys(("wait_for_shards", "replace", "follow_difference"), 10)
         assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items()), name
 
 

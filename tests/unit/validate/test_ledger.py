@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.validate.ledger import JudgedRange, RangeVerdict, chosen
+from unshard.core.validate.ledger import JudgedRange, RangeFound, RangeVerdict, chosen
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 BOUNDS = [None, *((bytes([number]),) for number in range(1, 9)), None]
@@ -24,8 +24,7 @@ def ledgers(draw) -> list[JudgedRange]:
     return [
         JudgedRange(
             KeyRange(BOUNDS[lower], BOUNDS[upper]),
-            10,
-            draw(st.sampled_from(RangeVerdict)),
+            RangeFound(10, draw(st.sampled_from(RangeVerdict))),
             draw(st.integers(1, 2)),
             BEGAN + timedelta(minutes=draw(st.integers(0, 99))),
         )
@@ -43,7 +42,7 @@ def test_every_key_is_compared_or_proven_exactly_once(known: list[JudgedRange]) 
             each for each in spans if (each.lower or (b"",)) < value and (each.upper is None or value <= each.upper)
         ]
         assert len(holding) == 1, (key, spans)
-    assert all(each.round == 2 and each.verdict is RangeVerdict.EQUAL for each in found.left_out)
+    assert all(each.round == 2 and each.found.verdict is RangeVerdict.EQUAL for each in found.left_out)
     assert {each.span for each in known} == {each.span for each in (*found.stale, *found.left_out)} | (
         {*found.due} & {each.span for each in known}
     )
@@ -52,7 +51,7 @@ def test_every_key_is_compared_or_proven_exactly_once(known: list[JudgedRange]) 
 def test_nothing_known_is_compared_whole_and_the_oldest_first() -> None:
     assert chosen([], lambda _: True).due == (KeyRange(),)
     middle = (b"5",)
-    young = JudgedRange(KeyRange(None, middle), 1, RangeVerdict.PENDING, 1, BEGAN + timedelta(hours=1))
-    old = JudgedRange(KeyRange(middle, None), 1, RangeVerdict.EQUAL, 1, BEGAN)
+    young = JudgedRange(KeyRange(None, middle), RangeFound(1, RangeVerdict.PENDING), 1, BEGAN + timedelta(hours=1))
+    old = JudgedRange(KeyRange(middle, None), RangeFound(1, RangeVerdict.EQUAL), 1, BEGAN)
     assert chosen([young, old], lambda _: False).due == (old.span, young.span)
     assert chosen([young], lambda _: False).due == (KeyRange(middle), young.span), "what is not known comes first"

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from unshard.adapters.meta.commandrecords import LockCommands, StatementCommands
+from unshard.adapters.meta.cutoverrecords import Cutovers
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
 from unshard.adapters.meta.judgedranges import JudgedRanges
 from unshard.adapters.meta.loadrecords import Chunks, Conditions, LateIndexes, Rates
@@ -85,6 +86,7 @@ class MetaReader:
         self.stored_files = StoredFiles(database)
         self.write_paths = WritePaths(database)
         self.judged_ranges = JudgedRanges(database)
+        self.cutovers = Cutovers(database)
 
     @cached_property
     def joins(self) -> "JoinedTargets":

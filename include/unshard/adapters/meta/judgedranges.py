@@ -12,7 +12,7 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.rowvalues import target_columns, target_name, target_of
 from unshard.core.model import TableId
 from unshard.core.sql.keyrange import KeyRange, read_bound, write_bound
-from unshard.core.validate.ledger import PROOF_HOURS, JudgedRange, Proof, RangeVerdict
+from unshard.core.validate.ledger import PROOF_HOURS, JudgedRange, Proof, RangeFound, RangeVerdict
 
 JUDGED_RANGE = tables.judged_range
 
@@ -26,8 +26,7 @@ class JudgedRanges(Records):
         return [
             JudgedRange(
                 KeyRange(read_bound(row.range_lower), read_bound(row.range_upper)),
-                row.row_count,
-                RangeVerdict(row.verdict),
+                RangeFound(row.row_count, RangeVerdict(row.verdict), None if row.total is None else int(row.total)),
                 row.round,
                 row.compared_at,
             )
@@ -46,16 +45,15 @@ class JudgedRanges(Records):
         with self._db.transaction() as db:
             db.delete(JUDGED_RANGE, useless, **target_columns(target))
 
-    def record(
-        self, target: TableId, key: Sequence[str], span: KeyRange, rows: int, verdict: RangeVerdict, number: int
-    ) -> None:
-        """Record the verdict of validation `number` on a range."""
+    def record(self, target: TableId, key: Sequence[str], span: KeyRange, found: RangeFound, number: int) -> None:
+        """Record what validation `number` has found in a range."""
         values = {
             "range_lower": write_bound(span.lower),
             "range_upper": write_bound(span.upper),
             "key_columns": json.dumps(key),
-            "row_count": rows,
-            "verdict": verdict,
+            "row_count": found.rows,
+            "total": None if found.total is None else str(found.total),
+            "verdict": found.verdict,
             "round": number,
             "compared_at": tables.NOW,
         }

@@ -21,6 +21,7 @@ from unshard.core.rows.columnreload import ReloadState
 from unshard.core.rows.rowerrors import CollisionState, Found, RowErrorState
 from unshard.core.sql.quoting import identifier
 from unshard.core.task.state import ChunkState, PauseKind, Phase
+from unshard.core.validate.cutoverstate import CutoverPhase
 from unshard.core.validate.ledger import RangeVerdict
 
 VERSION = 1
@@ -94,6 +95,18 @@ rules = _of_task(
     c.long("body", "JSON: the rules"),
     *c.binlog_location(),
     c.moment("adopted_at"),
+)
+
+cutover = _of_task(
+    "cutover",
+    "task whose applications are switched to the target by `unshard cutover`",
+    c.state("phase", CutoverPhase),
+    c.big("number", "number of its proofs in `judged_range`"),
+    c.long("checkpoints", "JSON: the checkpoints before the last round of proofs, by source"),
+    c.long("changed", "JSON: the variables of sources that it has changed, with their values before"),
+    c.moment("read_only_at", "when the sources were read-only", null=True),
+    c.long("certificate", "JSON: positions, rows and checksums at the end; empty before"),
+    c.moment("changed_at"),
 )
 
 pause = _of_task(
@@ -378,6 +391,7 @@ judged_range = _of_rows(
     c.long("range_upper", "JSON: the last key of the range; null: no bound"),
     c.long("key_columns", "JSON: the columns of the key"),
     c.big("row_count", "rows of the target"),
+    c.short_text("total", "sum of the hashes of its rows; NULL: it was found equal row by row, or is not", null=True),
     c.state("verdict", RangeVerdict),
     c.big("round", "number of the validation of this target"),
     c.moment("compared_at"),

@@ -24,13 +24,22 @@ class RangeVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RangeFound:
+    """The result of the comparison of a range."""
+
+    rows: int
+    """Of the target."""
+    verdict: RangeVerdict
+    total: int | None = None
+    """Sum of the hashes of its rows; None: it was found equal row by row, or it is not equal."""
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedRange:
     """A range of a target's key with its last verdict."""
 
     span: KeyRange
-    rows: int
-    """Of the target."""
-    verdict: RangeVerdict
+    found: RangeFound
     round: int
     """Number of the validation that compared it."""
     at: datetime
@@ -89,11 +98,11 @@ def chosen(known: Sequence[JudgedRange], counts_still: Callable[[JudgedRange], b
     due: list[JudgedRange] = []
     reached: Bound = None
     while following := others.pop(reached, None):
-        is_proven = following.verdict is RangeVerdict.EQUAL and counts_still(following)
+        is_proven = following.found.verdict is RangeVerdict.EQUAL and counts_still(following)
         (left_out if is_proven else due).append(following)
         reached = following.span.upper
     covers_all = reached is None and (left_out or due)
     due.sort(key=lambda each: each.at)
     spans = [] if covers_all else [KeyRange(reached)]
     spans += [each.span for each in due]
-    return Chosen(tuple(spans), tuple(left_out), tuple(others.values()), sum(each.rows for each in due))
+    return Chosen(tuple(spans), tuple(left_out), tuple(others.values()), sum(each.found.rows for each in due))

@@ -47,7 +47,7 @@ from unshard.core.validate.comparedrows import (
     compared_rows,
     without_columns,
 )
-from unshard.core.validate.ledger import Chosen, RangeVerdict, chosen
+from unshard.core.validate.ledger import Chosen, JudgedRange, RangeFound, RangeVerdict, chosen
 from unshard.core.validate.proof import Touched, Verdict
 from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference, Rows, explain
 from unshard.errors import UnshardError
@@ -95,6 +95,13 @@ class TableCheck:
     @property
     def places(self) -> tuple[ComparedTable, ...]:
         return (self.target, *self.shards)
+
+    @property
+    def tables_by_source(self) -> dict[str, list[TableId]]:
+        found: defaultdict[str, list[TableId]] = defaultdict(list)
+        for place in self.shards:
+            found[place.name.split()[0]].append(place.table)
+        return dict(found)
 
     @property
     def by_server(self) -> tuple[tuple[ComparedTable, ...], ...]:
@@ -439,6 +446,9 @@ class Settings:
     """Most rows of the target per second; 0: no limit."""
     until: datetime | None = None
     """Begin no range after that time."""
+    number: int = 0
+    """Number of the validation, if the caller has chosen it: the ranges that `still_proven` names are left out."""
+    still_proven: Mapping[TableId, Callable[[JudgedRange], bool]] = field(default_factory=dict)
 
 
 DEFAULTS = Settings()
@@ -802,13 +812,14 @@ class TableComparison:
             chunks += 1
             target, shards = target + sums[PLACE_TARGET], shards + union(sums)
             if agree(sums):
-                self._record(check, span, sums[PLACE_TARGET].rows, RangeVerdict.EQUAL, number)
+                found = RangeFound(sums[PLACE_TARGET].rows, RangeVerdict.EQUAL, sums[PLACE_TARGET].total)
+                self._record(check, span, found, number)
             else:
                 suspects[span] = sums[PLACE_TARGET].rows
             self.watch(Chunked(table, chunks, target.rows, time.monotonic() - began, plan.rows))
-        found = self._narrowed(check, [*suspects]) if suspects else _Narrowed({}, {}, "", waiting)
+        narrowed = self._narrowed(check, [*suspects]) if suspects else _Narrowed({}, {}, "", waiting)
         for span, rows in suspects.items():
-            self._record(check, span, rows, found.verdict(span), number)
+            self._record(check, span, RangeFound(rows, narrowed.verdict(span)), number)
         return TableResult(
             target=table,
             key=comparison.key,
@@ -818,15 +829,15 @@ class TableComparison:
             chunks=chunks,
             rows_target=target.rows,
             rows_union=shards.rows,
-            differing=found.settled,
-            waiting=found.waiting,
+            differing=narrowed.settled,
+            waiting=narrowed.waiting,
             seconds=time.monotonic() - began,
             unseen=check.unseen,
             through=check.through,
-            pending=tuple(chain.from_iterable(found.pending.values())),
-            why_pending=found.why_pending,
+            pending=tuple(chain.from_iterable(narrowed.pending.values())),
+            why_pending=narrowed.why_pending,
             left_out_chunks=len(plan.left_out),
-            left_out_rows=sum(each.rows for each in plan.left_out),
+            left_out_rows=sum(each.found.rows for each in plan.left_out),
             is_cut=is_cut,
             structure=target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
         )
@@ -835,17 +846,19 @@ class TableComparison:
         """Choose the ranges to compare by the ledger; return the number of this validation, too."""
         ledger, settings = self.work.meta.judged_ranges, self.settings
         known = ledger.of(target, key)
-        number = max((each.round for each in known), default=0)
+        number = settings.number or max((each.round for each in known), default=0)
         if settings.older_than is not None:
             since = ledger.now() - settings.older_than
             plan = chosen(known, lambda each: each.at >= since)
+        elif settings.number:
+            plan = chosen(known, settings.still_proven.get(target, lambda _: False))
         else:
             plan = chosen(known, lambda each: settings.resumes and each.round == number)
         ledger.forget(target, key, plan.stale)
-        return plan, number if settings.resumes and number else number + 1
+        return plan, number if settings.number or (settings.resumes and number) else number + 1
 
-    def _record(self, check: TableCheck, span: KeyRange, rows: int, verdict: RangeVerdict, number: int) -> None:
-        self.work.meta.judged_ranges.record(check.target.table, check.comparison.key, span, rows, verdict, number)
+    def _record(self, check: TableCheck, span: KeyRange, found: RangeFound, number: int) -> None:
+        self.work.meta.judged_ranges.record(check.target.table, check.comparison.key, span, found, number)
 
     def _is_over(self, began: float, rows: int) -> bool:
         """Keep the rate; return whether the time of the validation is over."""
@@ -877,9 +890,7 @@ class TableComparison:
 
     def looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "Look":
         """Compare the rows of ranges, and decide on each difference."""
-        sources = {place.name.split()[0]: list[TableId]() for place in check.shards}
-        for place in check.shards:
-            sources[place.name.split()[0]].append(place.table)
+        sources = check.tables_by_source
         before = positions(self.work, [*sources])
         waiting = _waiting(self.work).get(check.target.table, NotYetInTarget())
         limit = NAMED_PER_RANGE if check.comparison.ranged else self.settings.limit

@@ -1,0 +1,219 @@
+"""`unshard cutover` switches writers to the target: beside them, through deaths, and back when anything fails."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pymysql
+import pytest
+from pymysql.connections import Connection
+
+from tests.dying import Died, mortal
+from tests.integration.validate.test_under_load import ROWS, repeated
+from tests.lifetask import LifeTask, living
+from unshard.adapters import serverstate, upstream
+from unshard.adapters.meta.cutoverrecords import Cutovers
+from unshard.cli.app import main
+from unshard.core.ddl.issuedcommands import IssuedCommand
+from unshard.core.validate.cutoverstate import CutoverPhase, StoredCutover, Who
+from unshard.errors.meta import CutoverBlocked, CutoverDone, CutoverLate, CutoverNotProven
+from unshard.units.task import cutover
+from unshard.units.task.cutover import CutoverOptions, abort_cutover, obstacles, run_cutover
+from unshard_demo.servers import MariaDb, running_server
+
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+COMMAND = IssuedCommand("cutover", "ann", "test", "because")
+APP = "app"
+"""The account of an application: it may not write into a server that is read-only."""
+REFUSED = 1290
+
+
+@pytest.fixture(scope="module")
+def own_sources(server_folder: Path) -> Iterator[dict[str, MariaDb]]:
+    """Two sources that no other test uses, because a cutover makes them read-only."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            source: stack.enter_context(running_server(server_folder / f"cutover-{source}", server_id=number))
+            for number, source in enumerate(("s1", "s2"), start=801)
+        }
+
+
+@pytest.fixture
+def task(own_sources: dict[str, MariaDb], target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
+    with living(unique, tmp_path, own_sources, target) as made:
+        for number, (source, server) in enumerate(own_sources.items()):
+            shard, first = made.make_shard(source, number), 1 + number * 1_000_000
+            server.run(
+                f"INSERT INTO {shard} SELECT {first} + seq, CONCAT('row ', seq) FROM {made.name}.seq_0_to_{ROWS - 1}",
+                f"CREATE OR REPLACE USER {APP} IDENTIFIED BY '{server.password}'",
+                f"GRANT ALL ON {made.name}.* TO {APP}",
+            )
+        made.go()
+        yield made
+        for server in own_sources.values():
+            server.run("SET GLOBAL read_only = OFF")
+
+
+@contextlib.contextmanager
+def application(task: LifeTask) -> Iterator[list[int]]:
+    """Write into all shards until the block ends; yield the numbers of the writers that a source has refused."""
+    refused: list[int] = []
+
+    def write(writer: int, connection: Connection, shard: str, number: int) -> None:
+        first, count = 1 + writer * 1_000_000, ROWS + number
+        try:
+            connection.cursor().execute(f"INSERT INTO {shard} VALUES ({first + count}, 'new')")
+            connection.cursor().execute(f"UPDATE {shard} SET v = '{count}' WHERE id = {first + count % ROWS}")
+        except pymysql.err.OperationalError as error:
+            assert error.args[0] == REFUSED
+            refused.append(writer)
+
+    with contextlib.ExitStack() as stack:
+        for writer, (source, (shard,)) in enumerate(task.shards.items()):
+            server = task.sources[source]
+            account = {"host": "127.0.0.1", "port": server.port, "user": APP, "password": server.password}
+            connection = stack.enter_context(contextlib.closing(pymysql.connect(**account, autocommit=True)))
+            stack.enter_context(repeated(partial(write, writer, connection, shard)))
+        yield refused
+
+
+def cut(task: LifeTask, **options: float | bool) -> StoredCutover:
+    with task.work() as work:
+        return run_cutover(work, COMMAND, CutoverOptions(**{"sets_read_only": True, **options}))
+
+
+def are_read_only(task: LifeTask) -> list[bool]:
+    return [bool(server.run("SELECT @@read_only")[0][0]) for server in task.sources.values()]
+
+
+def assert_cut_over(task: LifeTask, done: StoredCutover) -> None:
+    """Assert that the certificate is true: positions, rows, the union by plain SQL, read-only sources, the pause."""
+    found = json.loads(done.certificate)
+    ends = {}
+    for source, server in task.sources.items():
+        with contextlib.closing(server.connect()) as connection:
+            ends[source] = str(upstream.location(connection))
+    assert {each["source"]: each["position"] for each in found["sources"]} == ends
+    assert [each["rows"] for each in found["tables"]] == [task.assert_union()]
+    assert done.phase is CutoverPhase.DONE and are_read_only(task) == [True, True]
+    with task.work() as work:
+        assert "cut over" in str(work.meta.pauses.get())
+
+
+def test_writers_are_switched_under_load(task: LifeTask) -> None:
+    with application(task) as refused:
+        done = cut(task)
+        assert_cut_over(task, done)
+        refused.clear()
+    assert {*refused} == {0, 1}, "no application could write after the certificate"
+    assert cut(task).certificate == done.certificate, "a second call shows it"
+    with task.work() as work, pytest.raises(CutoverDone):
+        abort_cutover(work, COMMAND)
+
+
+def test_it_may_be_killed_at_every_step(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths = mortal(monkeypatch, Cutovers, "put")
+    more = mortal(monkeypatch, serverstate, "set_read_only")
+    last = mortal(monkeypatch, cutover, "restore")
+    done = None
+    with application(task):
+        while done is None:
+            with contextlib.suppress(Died):
+                done = cut(task)
+        monkeypatch.undo()
+        assert_cut_over(task, done)
+    assert deaths["put"] > 5 and more["set_read_only"] > 3 and last["restore"]
+
+
+def test_after_a_death_the_sources_are_as_before_an_abort_later(
+    task: LifeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutover, "restore", lambda *_: None)  # as if the process was killed
+    monkeypatch.setattr(cutover.serverstate, "is_read_only", lambda _: (_ for _ in ()).throw(Died()))
+    with application(task) as refused:
+        with pytest.raises(Died):
+            cut(task)
+        monkeypatch.undo()
+        with task.work() as work:
+            assert abort_cutover(work, COMMAND) is not None
+            assert abort_cutover(work, COMMAND) is None, "nothing is left"
+        assert are_read_only(task) == [False, False]
+        refused.clear()
+    assert not refused
+    task.go()
+    task.assert_union()
+
+
+def test_sources_are_as_before_when_the_time_is_over(task: LifeTask) -> None:
+    task.sources["s2"].run("SET GLOBAL read_only = ON")
+    with application(task), pytest.raises(CutoverLate):
+        cut(task, within=-1.0)
+    assert are_read_only(task) == [False, True], "s2 was read-only before"
+    with task.work() as work, pytest.raises(CutoverLate, match="s1"):
+        run_cutover(work, COMMAND, CutoverOptions(wait=0.1))
+    task.sources["s1"].run("SET GLOBAL read_only = ON")
+    assert_cut_over(task, cut(task, sets_read_only=False))
+
+
+def test_a_wrong_row_ends_it_before_a_source_is_touched(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    task.target.run(f"UPDATE {task.name}_to.t SET v = 'wrong' WHERE id = 100")
+    monkeypatch.setattr(serverstate, "set_read_only", None)
+    with pytest.raises(CutoverNotProven, match="id=100"):
+        cut(task)
+    assert are_read_only(task) == [False, False]
+
+
+def test_a_row_that_changes_after_its_proof_is_proven_again(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row of the target is spoilt between the rounds, and its key is in the binlog."""
+    switch = serverstate.set_read_only
+
+    def spoil(*given: object) -> None:
+        (shard,) = task.shards["s1"]
+        task.sources["s1"].run(f"UPDATE {shard} SET v = 'touched' WHERE id = 100")
+        task.target.run(f"UPDATE {task.name}_to.t SET v = 'wrong' WHERE id = 101")
+        switch(*given)
+
+    monkeypatch.setattr(serverstate, "set_read_only", spoil)
+    with pytest.raises(CutoverNotProven, match="id=101"):
+        cut(task)
+    monkeypatch.undo()
+    assert are_read_only(task) == [False, False]
+
+
+def test_the_plan_names_what_stands_in_the_way(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:
+    (first,), (second,) = task.shards.values()
+    view, trigger = f"{task.name}.names", f"{task.name}.stamp"
+    task.sources["s1"].run(
+        f"CREATE VIEW {view} AS SELECT v FROM {first}",
+        f"CREATE TRIGGER {trigger} BEFORE INSERT ON {first} FOR EACH ROW SET NEW.v = UPPER(NEW.v)",
+    )
+    with task.work() as work:
+        assert {(each.who, each.about) for each in obstacles(work)} == {(Who.LATER, "view"), (Who.LATER, "trigger")}
+    assert main(["cutover", "plan", str(task.path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"s1 {view}" in shown and f"s1 {trigger}" in shown
+
+    task.sources["s1"].run(f"ALTER TABLE {first} ADD w INT")
+    task.go()
+    assert main(["cutover", "plan", str(task.path)]) == 3
+    assert "before the cutover, by you:" in capsys.readouterr().out
+    with pytest.raises(CutoverBlocked, match="lock"):
+        cut(task)
+    task.sources["s2"].run(f"ALTER TABLE {second} ADD w INT")
+    task.go()
+    assert_cut_over(task, cut(task))
+
+
+def test_the_target_goes_on_numbering_where_the_shards_were(task: LifeTask) -> None:
+    for number, (source, (shard,)) in enumerate(task.shards.items()):
+        task.sources[source].run(
+            f"ALTER TABLE {shard} MODIFY id INT AUTO_INCREMENT, AUTO_INCREMENT = {5000000 + number}"
+        )
+    task.go()
+    words = ["--read-only", "--yes", "--reason", "now"]
+    assert main(["cutover", "run", str(task.path), *words]) == 0
+    task.target.run(f"INSERT INTO {task.name}_to.t (v) VALUES ('first of the target')")
+    ((number,),) = task.target.run(f"SELECT id FROM {task.name}_to.t WHERE v = 'first of the target'")
+    assert int(str(number)) >= 5000001
