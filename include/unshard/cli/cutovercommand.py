@@ -23,6 +23,7 @@ from unshard.units.task.cutover import (
     cutover_document,
     obstacles,
     run_cutover,
+    stored_cutover,
 )
 from unshard.units.work import Work, open_work
 
@@ -45,7 +46,7 @@ def cutover_command(options: Namespace, console: Console) -> Answer:
 
 
 def _plan(work: Work) -> Answer:
-    stored = work.meta.cutovers.get()
+    stored = stored_cutover(work)
     document: dict[str, Any] = {"task": work.task.name, "cutover": cutover_document(stored) if stored else None}
     if stored is not None and stored.phase is CutoverPhase.DONE:
         return Answer(document, _certificate_lines(stored))

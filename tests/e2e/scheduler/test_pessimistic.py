@@ -402,3 +402,27 @@ def test_page_shows_a_lock_to_viewers_and_lets_operators_unlock_it(
     assert {urlsplit(url).hostname for url in browser.requested if url.startswith("http")} == {"127.0.0.1"}
     let_the_others_come(airflow, impatient, WIDEN, 3)
     assert locks_run(airflow, dag)[-1] == lock, "the late shards have skipped the DDL"
+
+
+@pytest.mark.test_all("tests/integration/validate/test_cutover.py cuts over without Airflow")
+def test_a_dag_switches_to_the_target_and_can_be_asked_again(airflow: Airflow, impatient: Merge) -> None:
+    """The last test: it pauses the task."""
+    dag = f"unshard_cutover__{impatient.name}"
+    impatient.change(5)
+    try:
+        run = airflow.trigger(dag, {"read_only": True, "reason": "now"})
+        succeed(airflow, dag, run)
+        read_only = [server.run("SELECT @@read_only") for server in impatient.sources.values()]
+        certificate = airflow.xcom(dag, run, "cut_over")["certificate"]
+    finally:
+        for server in impatient.sources.values():
+            server.run("SET GLOBAL read_only = OFF")
+    assert all(value == [(1,)] for value in read_only)
+    assert (certificate["by"], certificate["reason"]) == ("admin", "now")
+    impatient.assert_equal()
+    ((rows,),) = impatient.target.run(f"SELECT COUNT(*) FROM {impatient.table}")
+    assert rows in [each["rows"] for each in certificate["tables"]]
+
+    again = airflow.trigger(dag, {"action": "abort"})
+    assert airflow.await_run(dag, again, SECONDS) == "failed", "it is done"
+    assert "US-7313" in airflow.log(dag, again, "cut_over")

@@ -19,7 +19,7 @@ from unshard.cli.app import main
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.validate.cutoverstate import CutoverPhase, StoredCutover, Who
 from unshard.errors.meta import CutoverBlocked, CutoverDone, CutoverLate, CutoverNotProven
-from unshard.units.task import cutover
+from unshard.units.task import cutover, lifecycle
 from unshard.units.task.cutover import CutoverOptions, abort_cutover, obstacles, run_cutover
 from unshard_demo.servers import MariaDb, running_server
 
@@ -111,6 +111,11 @@ def test_writers_are_switched_under_load(task: LifeTask) -> None:
     assert cut(task).certificate == done.certificate, "a second call shows it"
     with task.work() as work, pytest.raises(CutoverDone):
         abort_cutover(work, COMMAND)
+    with task.work() as work:
+        lifecycle.resume(work, "ann", "test", "applications go back")
+    again = cut(task)
+    assert_cut_over(task, again)
+    assert again.certificate != done.certificate
 
 
 def test_it_may_be_killed_at_every_step(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +160,14 @@ def test_sources_are_as_before_when_the_time_is_over(task: LifeTask) -> None:
         run_cutover(work, COMMAND, CutoverOptions(wait=0.1))
     task.sources["s1"].run("SET GLOBAL read_only = ON")
     assert_cut_over(task, cut(task, sets_read_only=False))
+
+
+def test_two_cutovers_of_a_task_do_not_mix(task: LifeTask) -> None:
+    other = f"SELECT GET_LOCK('unshard cutover {task.body['name']}', 1)"
+    with contextlib.closing(task.target.connect()) as connection:
+        connection.cursor().execute(other)
+        with pytest.raises(CutoverBlocked, match="another process"):
+            cut(task)
 
 
 def test_a_wrong_row_ends_it_before_a_source_is_touched(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:

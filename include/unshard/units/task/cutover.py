@@ -76,6 +76,10 @@ SHORT_SECONDS = 5.0
 SHRINKS = 0.7
 """A round that takes more than this part of the round before it is not followed by a shorter one."""
 POLL_SECONDS = 0.05
+REST_SECONDS = 1.0
+"""Between two rounds while it waits for read-only sources."""
+ALONE_SECONDS = 2.0
+"""The server releases the lock of a process that was killed within that time."""
 PENDING_SECONDS = 5.0
 """How long keys may be pending after the end of the binlog is applied."""
 LIVE = Settings(wait=60.0)
@@ -101,10 +105,13 @@ Tell = Callable[[str], None]
 
 def obstacles(work: Work) -> tuple[Obstacle, ...]:
     """Return what is in the way, first what a person must remove."""
-    found = [*_of_task(work), *_of_rows(work)]
-    if not found:
-        found = [*_of_target(work)]
+    found = _in_the_way(work) or [*_of_target(work)]
     return tuple(sorted(found, key=lambda each: [*Who].index(each.who)))
+
+
+def _in_the_way(work: Work) -> list[Obstacle]:
+    """Return what a person must remove."""
+    return [*_of_task(work), *_of_rows(work)]
 
 
 def _of_task(work: Work) -> Iterator[Obstacle]:
@@ -219,13 +226,30 @@ def run_cutover(
 
     Raises CutoverBlocked, CutoverNotProven and CutoverLate.
     """
-    stored = work.meta.cutovers.get()
-    if stored is None or stored.phase is not CutoverPhase.DONE:
-        _refuse_obstacles(work)
-        with _Windows(work) as windows:
-            stored = _Cutover(work, command, options, tell, watch, windows, stored or _new(work)).run()
-    lifecycle.pause(work, str(command.by), command.via, f"it was cut over at {_certified(stored)['done_at']}")
+    with _alone(work):
+        stored = stored_cutover(work)
+        if stored is None or stored.phase is not CutoverPhase.DONE:
+            _refuse_obstacles(work)
+            with _Windows(work) as windows:
+                stored = _Cutover(work, command, options, tell, watch, windows, stored or _new(work)).run()
+            lifecycle.pause(work, str(command.by), command.via, f"it was cut over at {_certified(stored)['done_at']}")
     return stored
+
+
+def stored_cutover(work: Work) -> StoredCutover | None:
+    """Return the cutover of a task; one that is done counts until the task is resumed."""
+    stored = work.meta.cutovers.get()
+    is_over = stored is not None and stored.phase is CutoverPhase.DONE and work.meta.pauses.get() is None
+    return None if is_over else stored
+
+
+@contextlib.contextmanager
+def _alone(work: Work) -> Iterator[None]:
+    """Refuse a second cutover of the task at the same time; raises CutoverBlocked."""
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        if not serverstate.take_lock(connection, f"unshard cutover {work.task.name}"[:64], ALONE_SECONDS):
+            raise CutoverBlocked(work.task.name, 1, "another process runs it or aborts it: end that process first")
+        yield
 
 
 def _certified(stored: StoredCutover) -> dict[str, Any]:
@@ -239,9 +263,8 @@ def _new(work: Work) -> StoredCutover:
 
 
 def _refuse_obstacles(work: Work) -> None:
-    yours = [each for each in obstacles(work) if each.who is Who.YOU]
-    if yours:
-        raise CutoverBlocked(work.task.name, len(yours), str(yours[0]))
+    if found := _in_the_way(work):
+        raise CutoverBlocked(work.task.name, len(found), str(found[0]))
 
 
 class _Windows:
@@ -249,6 +272,7 @@ class _Windows:
 
     def __init__(self, work: Work) -> None:
         self._work, self._ended = work, threading.Event()
+        self._died: BaseException | None = None
         self._tally = live.RunTally(work.limits.pause_seconds)
         self._thread = threading.Thread(target=self._follow, name="windows of the cutover", daemon=True)
 
@@ -262,19 +286,20 @@ class _Windows:
 
     def _follow(self) -> None:
         ends = live.Ends(is_asked=lambda _: self._ended.is_set(), retries=inf, rest_seconds=0.03, look_seconds=0.2)
-        live.follow(self._work, self._work.task.sources, ends, self._tally, lambda _: None)
-
-    def raise_error(self) -> None:
-        """Raise an error that has stopped windows, if there is one."""
-        for trouble in [*self._tally.errors.values()]:
-            raise trouble.error
+        try:
+            live.follow(self._work, self._work.task.sources, ends, self._tally, lambda _: None)
+        except BaseException as error:
+            self._died = error
 
     def wait_for(self, ends: Mapping[str, Location], deadline: float, seconds: float) -> None:
         """Wait until the windows have passed these positions; raises CutoverLate."""
-        while (behind := self._behind(ends)) and time.monotonic() < deadline:
+        while (behind := self._behind(ends)) and self._died is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
+        if self._died is not None:
+            raise self._died
         if behind:
-            self.raise_error()
+            for trouble in [*self._tally.errors.values()]:
+                raise trouble.error
             raise CutoverLate(round(seconds), f"the windows of source {behind[0]} have not passed {ends[behind[0]]}")
 
     def _behind(self, ends: Mapping[str, Location]) -> list[str]:
@@ -350,13 +375,15 @@ class _Cutover:
                 with _source(self.work, each.source) as connection:
                     serverstate.limit_ddl_wait(connection, max(1, int(self.options.within)))
                     serverstate.set_read_only(connection, {name: "ON" for name, _ in each.found})
-        began = time.monotonic()
+        began, told = time.monotonic(), list[str]()
         while writable := _writable(self.work):
             if time.monotonic() - began > self.options.wait:
                 raise CutoverLate(round(self.options.wait), f"sources are not read-only: {listed(writable)}")
-            self.tell(f"waits until these sources are read-only: {listed(writable)}")
+            if writable != told:
+                self.tell(f"waits until these sources are read-only: {listed(writable)}")
+            told = writable
             self._round(LIVE)  # so that the last round stays short
-            time.sleep(POLL_SECONDS)
+            time.sleep(REST_SECONDS)
         self._keep(phase=CutoverPhase.READ_ONLY, read_only_at=self.work.meta.judged_ranges.now())
         self.tell("the sources are read-only")
 
@@ -484,14 +511,15 @@ def restore(work: Work, tell: Tell = lambda _: None) -> list[str]:
 
 def abort_cutover(work: Work, command: IssuedCommand) -> list[str] | None:
     """End a cutover; return the sources that are as before it, or None without a cutover. Raises CutoverDone."""
-    stored = work.meta.cutovers.get()
-    if stored is None:
-        return None
-    if stored.phase is CutoverPhase.DONE:
-        raise CutoverDone(work.task.name, str(_certified(stored)["done_at"]))
-    done = restore(work)
-    work.meta.cutovers.remove()
-    work.meta.pauses.record(command)
+    with _alone(work):
+        stored = stored_cutover(work)
+        if stored is None:
+            return None
+        if stored.phase is CutoverPhase.DONE:
+            raise CutoverDone(work.task.name, str(_certified(stored)["done_at"]))
+        done = restore(work)
+        work.meta.cutovers.remove()
+        work.meta.pauses.record(command)
     return done
 
 
