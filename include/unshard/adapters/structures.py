@@ -463,7 +463,13 @@ def read_foreign_keys(connection: Connection, tables: Collection[TableId]) -> tu
 # --- structures that are read again only after a change ---
 
 OPTIONS = "\n) "
-NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
+NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=(\d+)")
+
+
+def next_number(connection: Connection, table: TableId) -> int:
+    """Return the next value of AUTO_INCREMENT; information_schema may show one of yesterday."""
+    found = NEXT_NUMBER.search(shown_create(connection, table).rpartition(OPTIONS)[2])
+    return int(found[1]) if found else 1
 
 
 class PresentStructures:

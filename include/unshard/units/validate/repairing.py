@@ -48,17 +48,14 @@ from unshard.core.validate import checksum
 from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
 from unshard.errors import UnshardError
 from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.validate.ranges import ComparedTable, Sessions, TableCheck, row_condition
 from unshard.units.validate.validate import (
     DEFAULTS,
-    ComparedTable,
-    Sessions,
     Settings,
-    TableCheck,
     TableComparison,
     TableResult,
     Watch,
     pool_of,
-    row_condition,
     validate,
 )
 from unshard.units.window.reloading import refuse_waiting, whole_rows
@@ -143,6 +140,8 @@ def _why_not(difference: RowDifference) -> str:
         return f"it is explained: {difference.because}"
     if difference.kind is DifferenceKind.COLLISION:
         return "several shards have the key: `unshard collisions`"
+    if difference.kind is DifferenceKind.GENERATED:
+        return "only values that the target generates differ: compare the expressions of the columns"
     return ""
 
 
@@ -309,7 +308,7 @@ class _Chunk:
     def _own_rows(self, place: ComparedTable, hashes: Collection[str], columns: Sequence[Column]) -> list[Values]:
         """Read rows by their hashes: the hash, then the stored value of each column."""
         inside, outside = row_condition(self.check, place, self.span, hashes)
-        hashed = checksum.row_hash(self.check.comparison.forms, place.schema)
+        hashed = checksum.row_digest(self.check.comparison.forms, place.schema)
         sessions, is_target = self.comparison.sessions, place is self.check.target
         textrows.prepare_reading(sessions.connection(place, waits=not is_target))
         read = sessions.query if is_target else sessions.committed_rows

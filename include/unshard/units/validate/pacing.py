@@ -1,0 +1,61 @@
+"""Rest between the ranges of a comparison, as core/validate/pace.py decides. Runs in the driver."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pymysql.connections import Connection
+
+from unshard.adapters import serverstate, upstream
+from unshard.core.validate.pace import Rest, SeenSource, SeenWindows, rest
+from unshard.units.work import Work
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Resting:
+    """Looks at the windows of a table's sources, at most once per LOOK_SECONDS."""
+
+    work: Work
+    connections: Mapping[str, Callable[[], Connection]]
+    """Gives a connection to each source."""
+    has_rate: bool
+    """Whether the comparison keeps a rate, so that only a lag makes it rest."""
+    tell: Callable[[tuple[str, ...]], None]
+    """Is told the sources whose windows are waited for."""
+    worked: float = 0.0
+    """Seconds that the servers have worked since the last rest."""
+    _seen: SeenWindows = field(default_factory=lambda: SeenWindows({}, {}))
+    _looked: float = 0.0
+
+    def rest(self) -> None:
+        """Rest until the windows have had their share of the time."""
+        began, worked = time.monotonic(), 0.0 if self.has_rate else self.worked
+        self.worked = 0.0
+        while True:
+            found = self._decided(worked)
+            left = began + found.seconds - time.monotonic()
+            if left <= 0:
+                return
+            if found.lagging:
+                self.tell(found.lagging)
+            time.sleep(min(left, LOOK_SECONDS))
+
+    def _decided(self, worked: float) -> Rest:
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._seen, self._looked = self._seen.after(self._found(), now), now
+        return rest(self._seen, now, worked)
+
+    def _found(self) -> dict[str, SeenSource]:
+        checkpoints = ((source, self.work.meta.checkpoints.get(source)) for source in self.connections)
+        found: dict[str, SeenSource] = {}
+        for source, checkpoint in checkpoints:
+            if checkpoint is not None:
+                connection = self.connections[source]()
+                location = checkpoint.location
+                end = upstream.reached(connection, source)[0].in_generation(location.generation)
+                age = serverstate.clock(connection) - checkpoint.last_time if checkpoint.last_time else 0
+                found[source] = SeenSource(location, max(0.0, age) if end > location else 0.0)
+        return found
