@@ -35,10 +35,10 @@ def test_a_range_takes_half_a_second(rows: int, compared: int, seconds: float, w
     assert rows_of_next_range(rows, compared, seconds, BOUNDS) == wanted
 
 
-def seen(*looks: tuple[float, Location, float]) -> SeenWindows:
+def seen(*looks: tuple[float, Location, float], at_work: bool = False) -> SeenWindows:
     found = SeenWindows({}, {})
     for now, checkpoint, lag in looks:
-        found = found.after({"s1": SeenSource(checkpoint, lag)}, now)
+        found = found.after({"s1": SeenSource(checkpoint, lag, at_work)}, now)
     return found
 
 
@@ -50,6 +50,7 @@ def test_no_rest_for_windows_that_do_not_run() -> None:
 
 def test_windows_that_run_have_most_of_the_time() -> None:
     assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2) == Rest(0.2 * RESTS)
+    assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2) == Rest(0.2 * RESTS), "one is at work"
 
 
 def test_windows_whose_lag_has_grown_are_waited_for() -> None:

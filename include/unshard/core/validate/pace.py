@@ -2,7 +2,7 @@
 
 A range is as large as the servers sum in about AIM_SECONDS. While windows of the table's sources run, a comparison
 works for a part of the time only. If the lag of a source has grown since the comparison began, it waits for the windows
-of this source. It does not wait for windows that have not moved for MOVES_SECONDS.
+of this source. Windows run if one was at work, or was committed, in the last MOVES_SECONDS.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from unshard.core.model import Location
 
 AIM_SECONDS = 0.5
-MOVES_SECONDS = 30.0
+MOVES_SECONDS = 10.0
 GROWN_SECONDS = 5.0
 """A lag that has grown by less is the rhythm of windows."""
 RESTS = 9
@@ -37,6 +37,7 @@ class SeenSource:
     checkpoint: Location
     lag: float
     """Seconds since the newest applied change; 0 if the binlog has no later one."""
+    is_at_work: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class SeenWindows:
         moved = {
             source: now
             for source, each in found.items()
-            if source in self.last and each.checkpoint != self.last[source].checkpoint
+            if each.is_at_work or (source in self.last and each.checkpoint != self.last[source].checkpoint)
         }
         return replace(self, first={**found, **self.first}, last=found, moved_at={**self.moved_at, **moved})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pymysql.connections import Connection
 
 from unshard.adapters import serverstate, upstream
+from unshard.adapters.meta.taskrecords import window_of
 from unshard.core.validate.pace import Rest, SeenSource, SeenWindows, rest
 from unshard.units.work import Work
 
@@ -49,13 +50,14 @@ class Resting:
         return rest(self._seen, now, worked)
 
     def _found(self) -> dict[str, SeenSource]:
-        checkpoints = ((source, self.work.meta.checkpoints.get(source)) for source in self.connections)
-        found: dict[str, SeenSource] = {}
-        for source, checkpoint in checkpoints:
-            if checkpoint is not None:
+        meta, found = self.work.meta, dict[str, SeenSource]()
+        at_work = meta.active_workers.seen(map(window_of, self.connections))
+        for source in self.connections:
+            if (checkpoint := meta.checkpoints.get(source)) is not None:
                 connection = self.connections[source]()
                 location = checkpoint.location
                 end = upstream.reached(connection, source)[0].in_generation(location.generation)
                 age = serverstate.clock(connection) - checkpoint.last_time if checkpoint.last_time else 0
-                found[source] = SeenSource(location, max(0.0, age) if end > location else 0.0)
+                lag = max(0.0, age) if end > location else 0.0
+                found[source] = SeenSource(location, lag, window_of(source) in at_work)
         return found

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -329,6 +329,23 @@ def _condition(check: TableCheck, place: ComparedTable, span: KeyRange) -> str:
 def row_condition(check: TableCheck, place: ComparedTable, span: KeyRange, hashes: Iterable[str]) -> tuple[str, str]:
     """Return the conditions, inside and outside a reshaped shard, for the rows of a range with these hashes."""
     return _condition(check, place, span), tablerows.hash_condition(_hash(check, place), hashes)
+
+
+def shown_rows(
+    sessions: Sessions, check: TableCheck, place: ComparedTable, span: KeyRange, hashes: Collection[str]
+) -> dict[str, Mapping[str, str | None]]:
+    """Return the rows of a range with these hashes, as people read them: the compared columns by name."""
+    if not hashes:
+        return {}
+    forms = check.comparison.forms
+    columns = [checksum.readable_expression(form, place.schema.column(form.column)) for form in forms]
+    rows = place.seen.where(*row_condition(check, place, span, hashes))
+    found = sessions.query(place, tablerows.hashes_and_columns(_hash(check, place), columns, rows))
+    names = [form.column for form in forms]
+    return {
+        _text(digest): dict(zip(names, (None if each is None else _text(each) for each in values), strict=True))
+        for digest, *values in found
+    }
 
 
 def _text(value: bytes | str | None) -> str:

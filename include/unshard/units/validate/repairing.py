@@ -48,13 +48,14 @@ from unshard.core.validate import checksum
 from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
 from unshard.errors import UnshardError
 from unshard.units.rows.conversion import Conversion, convert
-from unshard.units.validate.ranges import ComparedTable, Sessions, TableCheck, row_condition
+from unshard.units.validate.ranges import ComparedTable, Sessions, TableCheck, row_condition, shown_rows
 from unshard.units.validate.validate import (
     DEFAULTS,
     Settings,
     TableComparison,
     TableResult,
     Watch,
+    planned_check,
     pool_of,
     validate,
 )
@@ -168,6 +169,36 @@ def _impossible(work: Work, states: Mapping[str, ShardState]) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row of a planned repair, with the values of the compared columns as people read them."""
+
+    difference: RowDifference
+    before: Mapping[str, str | None]
+    """Empty: the target has no such row."""
+    after: Mapping[str, str | None]
+    """Empty: no shard has such a row."""
+
+
+def row_changes(work: Work, plan: TableRepair, most: int) -> tuple[PlannedRow, ...]:
+    """Read the values that the first rows of a planned repair have in the target and in the shards."""
+    check, found = planned_check(work, plan.target), list[PlannedRow]()
+    with Sessions() as sessions:
+        for span, differences in plan.to_repair.items():
+            some = differences[: most - len(found)]
+            there = shown_rows(sessions, check, check.target, span, {one for each in some for one in each.surplus})
+            here: dict[str, Mapping[str, str | None]] = {}
+            for place in check.shards:
+                wanted = {one for each in some if place.name in each.shards for one in each.lacking}
+                here |= shown_rows(sessions, check, place, span, wanted)
+            found += [PlannedRow(each, _first(there, each.surplus), _first(here, each.lacking)) for each in some]
+    return tuple(found)
+
+
+def _first(rows: Mapping[str, Mapping[str, str | None]], hashes: Sequence[str]) -> Mapping[str, str | None]:
+    return next((rows[each] for each in hashes if each in rows), {})
+
+
 def repair(
     work: Work,
     plans: Sequence[TableRepair],
@@ -212,7 +243,7 @@ class _Repair:
     def repaired(self, span: KeyRange, wanted: Collection[Key]) -> tuple[list[RowDifference], list[Left]]:
         """Repair those of the keys that are still proven, in one transaction."""
         work, target = self.work, self.plan.target
-        check = self.comparison.planned(target)
+        check = planned_check(work, target)
         sources = sorted({place.name.split()[0] for place in check.shards})
         pairs = [Pair(work.task.meta_schema, work.task.name, source, target) for source in sources]
         with closing(open_session(work.writer())) as connection:

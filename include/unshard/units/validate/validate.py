@@ -351,6 +351,14 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck 
         return tuple(_planned(work, target, found, sessions) for target in found.targets)
 
 
+def planned_check(work: Work, target: TableId) -> TableCheck:
+    """Return how a table is compared now; raises why it cannot be."""
+    (planned,) = plan_checks(work, [target])
+    if isinstance(planned, Incomparable):
+        raise planned.error
+    return planned
+
+
 @dataclass(slots=True)
 class _Inventory:
     """The tables to compare, by target, and the conditions of the dumps, by source."""
@@ -588,7 +596,7 @@ class TableComparison:
             is_over = not pending or time.monotonic() > deadline
             if is_over or not self._passed(found.touched.until, deadline):
                 return _Narrowed(settled, pending, found.touched.anything if pending else "", found.waiting)
-            check = self.planned(check.target.table)
+            check = planned_check(self.work, check.target.table)
             # A key that was equal before has been decided, even if a later change of it is on its way now.
             undecided = {span: {each.key for each in some} for span, some in pending.items()}
             found = self.looked_at(check, [*undecided])
@@ -616,7 +624,7 @@ class TableComparison:
             # A shard whose lock was resolved during the comparison holds nothing now: its keys are unknown.
             held = dict.fromkeys(waiting.shards) | held_keys(self.work, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
-        if not touched.anything and _structures(self.planned(check.target.table)) != _structures(check):
+        if not touched.anything and _structures(planned_check(self.work, check.target.table)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
         for span, differences in found.items():
@@ -626,13 +634,6 @@ class TableComparison:
                 is_known = verdict is Verdict.PROVEN or because
                 (settled if is_known else pending).setdefault(span, []).append(replace(each, because=because))
         return Look(settled, pending, touched, waiting)
-
-    def planned(self, target: TableId) -> TableCheck:
-        """Return how a table is compared now; raises why it cannot be."""
-        (planned,) = plan_checks(self.work, [target])
-        if isinstance(planned, Incomparable):
-            raise planned.error
-        return planned
 
     def _passed(self, until: Mapping[str, Location] | None, deadline: float) -> bool:
         """Wait until the windows have passed these positions; return whether they have, or still move."""
