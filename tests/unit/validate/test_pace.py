@@ -7,6 +7,7 @@ from unshard.core.validate.pace import (
     MOST_WAITING,
     MOVES_SECONDS,
     RESTS,
+    WAITS,
     Rest,
     SeenSource,
     SeenWindows,
@@ -53,7 +54,12 @@ def test_windows_that_run_have_most_of_the_time() -> None:
     assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2) == Rest(0.2 * RESTS), "one is at work"
 
 
+def test_a_comparison_with_a_rate_rests_for_no_window() -> None:
+    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2, has_rate=True) == Rest(0.0)
+
+
 def test_windows_whose_lag_has_grown_are_waited_for() -> None:
     looks = [(0, FIRST, 3.0), (1, LATER, 9.0)]
-    assert rest(seen(*looks), 1, 0.2) == Rest(MOST_WAITING, ("s1",))
+    assert rest(seen(*looks), 1, 0.2) == rest(seen(*looks), 1, 0.2, has_rate=True) == Rest(MOST_WAITING, ("s1",))
+    assert rest(seen(*looks), 1, 0.01).seconds == 0.01 * WAITS
     assert rest(seen(*looks, (2, LATER, 4.0)), 2, 0.2) == Rest(0.2 * RESTS), "it has fallen"

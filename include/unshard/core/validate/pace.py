@@ -16,8 +16,10 @@ GROWN_SECONDS = 5.0
 """A lag that has grown by less is the rhythm of windows."""
 RESTS = 9
 """Seconds of rest for a second of the servers' work, while windows run."""
+WAITS = 50
+"""Seconds of waiting for a second of the servers' work, while a lag has grown."""
 MOST_WAITING = 5.0
-"""Seconds that one range waits for a lag to fall."""
+"""Most seconds that one range waits for a lag to fall."""
 
 
 def rows_of_next_range(rows: int, compared: int, seconds: float, bounds: tuple[int, int]) -> int:
@@ -67,9 +69,13 @@ class Rest:
     lagging: tuple[str, ...] = ()
 
 
-def rest(seen: SeenWindows, now: float, worked: float) -> Rest:
-    """Decide on a rest; `worked` are the seconds that all servers have worked since the last one."""
+def rest(seen: SeenWindows, now: float, worked: float, has_rate: bool = False) -> Rest:
+    """Decide on a rest; `worked` are the seconds that all servers have worked since the last one.
+
+    A comparison that keeps a rate rests only for a lag.
+    """
     moving = [source for source, at in seen.moved_at.items() if now - at <= MOVES_SECONDS and source in seen.last]
     lagging = [each for each in moving if seen.last[each].lag > seen.first[each].lag + GROWN_SECONDS]
-    seconds = worked * RESTS if moving else 0.0
-    return Rest(max(seconds, MOST_WAITING) if lagging else seconds, tuple(sorted(lagging)))
+    seconds = worked * RESTS if moving and not has_rate else 0.0
+    waiting = min(MOST_WAITING, worked * WAITS) if lagging else 0.0
+    return Rest(max(seconds, waiting), tuple(sorted(lagging)))

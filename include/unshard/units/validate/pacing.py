@@ -22,7 +22,6 @@ class Resting:
     connections: Mapping[str, Callable[[], Connection]]
     """Gives a connection to each source."""
     has_rate: bool
-    """Whether the comparison keeps a rate, so that only a lag makes it rest."""
     tell: Callable[[tuple[str, ...]], None]
     """Is told the sources whose windows are waited for."""
     worked: float = 0.0
@@ -32,8 +31,7 @@ class Resting:
 
     def rest(self) -> None:
         """Rest until the windows have had their share of the time."""
-        began, worked = time.monotonic(), 0.0 if self.has_rate else self.worked
-        self.worked = 0.0
+        began, worked, self.worked = time.monotonic(), self.worked, 0.0
         while True:
             found = self._decided(worked)
             left = began + found.seconds - time.monotonic()
@@ -47,7 +45,7 @@ class Resting:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._seen, self._looked = self._seen.after(self._found(), now), now
-        return rest(self._seen, now, worked)
+        return rest(self._seen, now, worked, self.has_rate)
 
     def _found(self) -> dict[str, SeenSource]:
         meta, found = self.work.meta, dict[str, SeenSource]()

@@ -611,7 +611,7 @@ class TableComparison:
         sources = {place.name.split()[0]: list[TableId]() for place in check.shards}
         for place in check.shards:
             sources[place.name.split()[0]].append(place.table)
-        before = positions(self.work, [*sources])
+        before, states = positions(self.work, [*sources]), self.work.meta.structures.shards()
         waiting = _waiting(self.work).get(check.target.table, NotYetInTarget())
         limit = NAMED_PER_RANGE if check.comparison.ranged else self.settings.limit
         asked = [self.pool.submit(narrow, self.sessions, check, span, limit) for span in spans]
@@ -621,8 +621,7 @@ class TableComparison:
         key = check.comparison.key
         touched = touched_since(self.work, check.target.table, sources, key, before)
         if waiting.shards and check.comparison.ranged:
-            # A shard whose lock was resolved during the comparison holds nothing now: its keys are unknown.
-            held = dict.fromkeys(waiting.shards) | held_keys(self.work, check.target.table, key)
+            held = dict.fromkeys(waiting.shards) | held_keys(self.work, states, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
         if not touched.anything and _structures(planned_check(self.work, check.target.table)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
