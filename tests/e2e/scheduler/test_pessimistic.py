@@ -22,6 +22,7 @@ from tests.e2e.scheduler.waiting import (
     locks_run,
     log_in,
     open_lock,
+    state_of,
     steady_load,
     succeed,
 )
@@ -153,20 +154,20 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airf
 def asked_to_repair(airflow: Airflow, merge: Merge, row: tuple[Any, Any]) -> None:
     """Answer the question about a row whose name is wrong: first leave it, then repair it."""
     dag, (key, name) = f"unshard_repair__{merge.name}", row
-    run, task = airflow.trigger(dag), f"repair[{merge.table}]"
+    asked = dag, airflow.trigger(dag), "repair"
     there = f"SELECT name FROM {merge.table} WHERE id = {key}"
 
     def is_in(state: str) -> bool:
-        return airflow.states(dag, run).get(task) == state
+        return state_of(airflow, asked, 0) == state
 
     airflow.await_true(lambda: is_in("awaiting_input"), SECONDS, "a question")
-    body = airflow.api("GET", f"dags/{dag}/dagRuns/{run}/taskInstances/repair/0/hitlDetails")["body"]
+    body = airflow.api("GET", f"dags/{dag}/dagRuns/{asked[1]}/taskInstances/repair/0/hitlDetails")["body"]
     assert f"| `id={key} of " in body and f"`name` = `wrong` | `name` = `{name}` |" in body and "amount" not in body
-    answer(airflow, (dag, run, task), "Leave them", {}, lambda: is_in("skipped"), 0)
+    answer(airflow, asked, "Leave them", {}, lambda: is_in("skipped"), 0)
     assert merge.target.run(there) == [("wrong",)]
-    airflow.clear(dag, run, "repair")
+    airflow.clear(*asked)
     airflow.await_true(lambda: is_in("awaiting_input"), SECONDS, "a question again")
-    answer(airflow, (dag, run, task), "Repair", {}, lambda: is_in("success"), 0)
+    answer(airflow, asked, "Repair", {}, lambda: is_in("success"), 0)
     assert merge.target.run(there) == [(name,)]
     orders = merge.target.run(f"SELECT who, via FROM {merge.name}_meta.operator_action WHERE action = 'repair'")
     assert orders == [("admin", "required action")]
