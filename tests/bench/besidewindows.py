@@ -1,20 +1,23 @@
 """Part r: the speed of a validation, and how much it slows windows that run beside it.
 
 The windows apply inserts. The validation compares the rows that were there before, again and again, with its default
-settings: an open range at the end of the key would be compared with rows on their way, which no window can help.
+settings. It leaves out the end of the key, where all rows are on their way.
 """
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from tests.bench.cpu import Spent, measure
 from tests.bench.figures import Figure, ratio
 from tests.bench.replay import cpu_of, unshard
 from tests.bench.size import Size, enough
 from tests.bench.stand import SOURCE, Backlog, Stand
-from tests.bench.workloads import Workload
-from unshard.units.validate.validate import DEFAULTS, validate
+from tests.bench.workloads import SCHEMA, Workload
+from unshard.core.model import TableId
+from unshard.core.sql.keyrange import KeyRange
+from unshard.core.validate.checksum import PLACE_TARGET
+from unshard.units.validate.ranges import Sessions, agree
+from unshard.units.validate.validate import DEFAULTS, planned_check, pool_of, sized_ranges, validate
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work
 
@@ -77,39 +80,34 @@ def _validated(stand: Stand, backlog: Backlog) -> Spent:
 
 def _beside(stand: Stand, backlog: Backlog) -> tuple[Spent, int]:
     """Apply the backlog while the rows that were there before are compared; count these."""
-    compared: list[int] = []
-    is_over = threading.Event()
+    is_over, has_begun = threading.Event(), threading.Event()
     with stand.server(backlog) as target, stand.work(backlog, target) as work, ThreadPoolExecutor(1) as pool:
         stand.warm()
-        programs = {**stand.programs, "server": target.program, "source": stand.source.program}
-        beginning = threading.Event()
-        comparing = pool.submit(_compare_until, work, is_over, beginning, compared)
-        beginning.wait()
-        spent = measure(lambda: _windows(work), programs)
-        is_over.set()
-        comparing.result()
-        stand.check(backlog, target)
-    return spent, sum(compared)
-
-
-class _OverError(Exception):
-    """The windows have ended."""
-
-
-def _compare_until(work: Work, is_over: threading.Event, beginning: threading.Event, compared: list[int]) -> None:
-    def watch(told: object) -> None:
-        beginning.set()
-        rows = getattr(told, "rows", 0)
-        compared[-1] = max(compared[-1], rows)
-        if is_over.is_set():
-            raise _OverError
-
-    while not is_over.is_set():
-        compared.append(0)
+        comparing = pool.submit(_compare, work, backlog.workload, has_begun, is_over)
+        has_begun.wait()
         try:
-            validate(work, settings=replace(DEFAULTS, wait=0.0), watch=watch)
-        except _OverError:
-            return
+            programs = {**stand.programs, "server": target.program, "source": stand.source.program}
+            spent = measure(lambda: _windows(work), programs)
+        finally:
+            is_over.set()
+        stand.check(backlog, target)
+        return spent, comparing.result()
+
+
+def _compare(work: Work, workload: Workload, has_begun: threading.Event, is_over: threading.Event) -> int:
+    """Compare the first rows of a table again and again; return how many were compared beside windows."""
+    check, compared = planned_check(work, TableId(SCHEMA, workload.name)), 0
+    first_rows = KeyRange(None, (str(workload.rows).encode(),))
+    with Sessions() as sessions, pool_of(DEFAULTS.threads) as pool:
+        while True:
+            found = sized_ranges(work, check, DEFAULTS, sessions, pool, lambda _: None).compared([first_rows])
+            for _, sums in found:
+                if is_over.is_set():
+                    return compared
+                if not agree(sums):
+                    raise SystemExit("rows that no window writes differ")
+                compared += sums[PLACE_TARGET].rows
+                has_begun.set()
 
 
 def _windows(work: Work) -> None:

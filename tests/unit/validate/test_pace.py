@@ -50,8 +50,8 @@ def test_no_rest_for_windows_that_do_not_run() -> None:
 
 
 def test_windows_that_run_have_most_of_the_time() -> None:
-    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2) == Rest(0.2 * RESTS)
-    assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2) == Rest(0.2 * RESTS), "one is at work"
+    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2) == Rest(0.2 * RESTS, is_beside=True)
+    assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2) == Rest(0.2 * RESTS, is_beside=True), "one is at work"
 
 
 def test_a_comparison_with_a_rate_rests_for_no_window() -> None:
@@ -60,6 +60,7 @@ def test_a_comparison_with_a_rate_rests_for_no_window() -> None:
 
 def test_windows_whose_lag_has_grown_are_waited_for() -> None:
     looks = [(0, FIRST, 3.0), (1, LATER, 9.0)]
-    assert rest(seen(*looks), 1, 0.2) == rest(seen(*looks), 1, 0.2, has_rate=True) == Rest(MOST_WAITING, ("s1",))
+    assert rest(seen(*looks), 1, 0.2) == Rest(MOST_WAITING, ("s1",), is_beside=True)
+    assert rest(seen(*looks), 1, 0.2, has_rate=True) == Rest(MOST_WAITING, ("s1",))
     assert rest(seen(*looks), 1, 0.01).seconds == 0.01 * WAITS
-    assert rest(seen(*looks, (2, LATER, 4.0)), 2, 0.2) == Rest(0.2 * RESTS), "it has fallen"
+    assert rest(seen(*looks, (2, LATER, 4.0)), 2, 0.2) == Rest(0.2 * RESTS, is_beside=True), "it has fallen"

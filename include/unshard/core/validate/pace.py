@@ -67,6 +67,8 @@ class Rest:
 
     seconds: float
     lagging: tuple[str, ...] = ()
+    is_beside: bool = False
+    """Whether it leaves time to windows, so that it compares one range after the other."""
 
 
 def rest(seen: SeenWindows, now: float, worked: float, has_rate: bool = False) -> Rest:
@@ -76,6 +78,7 @@ def rest(seen: SeenWindows, now: float, worked: float, has_rate: bool = False) -
     """
     moving = [source for source, at in seen.moved_at.items() if now - at <= MOVES_SECONDS and source in seen.last]
     lagging = [each for each in moving if seen.last[each].lag > seen.first[each].lag + GROWN_SECONDS]
-    seconds = worked * RESTS if moving and not has_rate else 0.0
+    is_beside = bool(moving) and not has_rate
+    seconds = worked * RESTS if is_beside else 0.0
     waiting = min(MOST_WAITING, worked * WAITS) if lagging else 0.0
-    return Rest(max(seconds, waiting), tuple(sorted(lagging)))
+    return Rest(max(seconds, waiting), tuple(sorted(lagging)), is_beside)

@@ -26,6 +26,8 @@ class Resting:
     """Is told the sources whose windows are waited for."""
     worked: float = 0.0
     """Seconds that the servers have worked since the last rest."""
+    is_beside: bool = False
+    """Whether windows ran at the last look, and are left time."""
     _seen: SeenWindows = field(default_factory=lambda: SeenWindows({}, {}))
     _looked: float = 0.0
 
@@ -34,6 +36,7 @@ class Resting:
         began, worked, self.worked = time.monotonic(), self.worked, 0.0
         while True:
             found = self._decided(worked)
+            self.is_beside = found.is_beside
             left = began + found.seconds - time.monotonic()
             if left <= 0:
                 return

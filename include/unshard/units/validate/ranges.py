@@ -400,7 +400,7 @@ class SizedRanges:
         for span in ranges(self.sessions, self.check, lambda: self._rows, spans):
             self.pace.rest()
             asked.append((span, [self.pool.submit(self._timed, places, span) for places in self.check.by_server]))
-            if len(asked) > self.ahead:
+            while len(asked) > (0 if self.pace.is_beside else self.ahead):
                 yield self._collected(*asked.pop(0))
         for each in asked:
             yield self._collected(*each)

@@ -267,22 +267,22 @@ def validate(
     checks = plan_checks(work, tables)
     waiting = _waiting(work)
     with Sessions() as sessions, pool_of(settings.threads) as pool:
-
-        def sized(check: TableCheck) -> SizedRanges:
-            bounds = settings.rows_per_shard * len(check.shards), chunk_rows(check, settings)
-            pace = _pace(work, settings, sessions, check, watch)
-            return SizedRanges(check, bounds, sessions, pool, 2 * settings.threads, pace)
-
-        compare = comparer or (lambda check, spans: sized(check).compared(spans))
+        compare = comparer or (
+            lambda check, spans: sized_ranges(work, check, settings, sessions, pool, watch).compared(spans)
+        )
         comparison = TableComparison(work, settings, sessions, pool, compare, watch)
         return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
 
 
-def _pace(work: Work, settings: Settings, sessions: Sessions, check: TableCheck, watch: Watch) -> Resting:
+def sized_ranges(
+    work: Work, check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor, watch: Watch
+) -> SizedRanges:
+    """Return the comparison of a table's ranges on threads, which rests beside windows."""
     places = {place.name.split()[0]: place for place in check.shards} if work.task.task_mode.syncs else {}
     connections = {source: partial(sessions.connection, place) for source, place in places.items()}
-    has_rate = bool(settings.rate)
-    return Resting(work, connections, has_rate, lambda lagging: watch(Yielding(check.target.table, lagging)))
+    pace = Resting(work, connections, bool(settings.rate), lambda each: watch(Yielding(check.target.table, each)))
+    bounds = settings.rows_per_shard * len(check.shards), chunk_rows(check, settings)
+    return SizedRanges(check, bounds, sessions, pool, 2 * settings.threads, pace)
 
 
 def _target_of(each: TableCheck | Incomparable) -> TableId:
