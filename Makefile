@@ -81,7 +81,7 @@ bench: setup ## measure against peers and write docs/figures.md: about an hour
 	@sh .ci/setup $(VENV) bench
 	@$(BENCH) p q
 	@$(BENCH) f g h i j k n o
-	@$(BENCH) a b c d e l $(LARGE)
+	@$(BENCH) a b c d e l r $(LARGE)
 	@$(BENCH) m $(LARGE) --backlog-seconds 20
 	@$(BENCH) a b c d e $(LARGE) --durable
 

@@ -16,19 +16,16 @@ from unshard.config import environment_connections, load_task
 from unshard.config.allowed import allowed_spark_connection
 from unshard.core.model import TableId
 from unshard.core.sql.keyrange import KeyRange
-from unshard.units.validate.validate import (
+from unshard.units.validate.ranges import (
     ComparedRange,
     RangeSums,
     Sessions,
-    Settings,
     TableCheck,
-    TableResult,
-    chunk_rows,
     ranges,
     read_sums,
-    validate,
     write_range,
 )
+from unshard.units.validate.validate import Settings, TableResult, chunk_rows, validate
 from unshard.units.work import Work, open_work
 
 DEFAULTS = Settings()
@@ -41,7 +38,8 @@ def run_validation(
 
     def on_spark(check: TableCheck, due: Sequence[KeyRange]) -> Iterator[ComparedRange]:
         with Sessions() as sessions:
-            spans = [write_range(span) for span in ranges(sessions, check, chunk_rows(check, settings), due)]
+            rows = chunk_rows(check, settings)
+            spans = [write_range(span) for span in ranges(sessions, check, lambda: rows, due)]
         for text in map_items(spark, RangeSums(check), spans, parallelism):
             yield read_sums(text)
 

@@ -34,6 +34,7 @@ from unshard_airflow.locktasks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
+from unshard_airflow.repairtasks import RepairTarget
 from unshard_airflow.replace import ReplaceDdl
 from unshard_airflow.watch import BinlogTrigger
 
@@ -67,8 +68,9 @@ SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
 JOIN = "unshard_join__"
 CHECK = "unshard_check__"
+REPAIR = "unshard_repair__"
 CUTOVER = "unshard_cutover__"
-PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK, CUTOVER)
+PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK, REPAIR, CUTOVER)
 """The beginnings of the ids of DAGs; the name of the task follows."""
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
@@ -107,6 +109,13 @@ as before, and you clear it to go on.
 Task file: `{path}`
 """
 
+REPAIR_DOC = """Makes rows of the targets those of their shards. Trigger it when a check has failed.
+
+For each table that differs, `repair` shows keys with the values of target and shard under *Required Actions*, and waits
+up to a day for an answer. Nothing is written without it.
+Task file: `{path}`
+"""
+
 JOIN_DOC = """One run per open difference between the shards of a target; it ends when shards and target are equal.
 
 A rollout may take as long as it needs. Only a conflict fails its run, after `lock-timeout`: both sides are in the log.
@@ -124,7 +133,7 @@ def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     if follows_join(task):
         kinds[JOIN] = join_dag
     if task.task_mode is not TaskMode.DUMP:
-        kinds[CHECK] = check_dag
+        kinds |= {CHECK: check_dag, REPAIR: repair_dag}
     return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
 
 
@@ -230,6 +239,20 @@ def cutover_dag(task: Task) -> DAG:
     common: dict[str, Any] = {"task_file": str(task.path), "retries": 0}
     with _dag(CUTOVER, task, CUTOVER_DOC, schedule=None, params=FIELDS) as dag:
         PlanCutover(task_id="plan", **common) >> CutOver(task_id="cut_over", **common)
+    return dag
+
+
+def repair_dag(task: Task) -> DAG:
+    """Build `list_targets >> repair`, the last once per target table."""
+    common = {"task_file": str(task.path)}
+    with _dag(REPAIR, task, REPAIR_DOC, schedule=None) as dag:
+        listed = ListTargets(task_id="list_targets", **common)
+        RepairTarget.partial(
+            task_id="repair",
+            max_active_tis_per_dagrun=CHECKS_AT_ONCE,
+            map_index_template="{{ task.target }}",
+            **common,
+        ).expand(target=listed.output)
     return dag
 
 

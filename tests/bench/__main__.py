@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench import (
+    besidewindows,
     decode,
     fence,
     fetch,
@@ -33,7 +34,7 @@ from tests.bench.size import Size
 from tests.bench.stand import Stand, running
 
 Part = Callable[[Stand, Size], list[Figure]]
-WITH_BACKLOG = "abcdm"
+WITH_BACKLOG = "abcdmr"
 """Parts whose backlog lasts as long as wanted."""
 WITH_DURABLE = "abcde"
 
@@ -58,6 +59,7 @@ def parts(sources: Sequence[int] = users.SOURCES) -> list[tuple[str, str, Part]]
         "m": ("speed and memory over a long backlog", longrun.measure),
         "n": ("TiDB as the target", _sized(tidbtarget.measure)),
         "o": ("several writers, each round trip 5 ms longer", slowwriters.measure),
+        "r": ("validation, alone and beside windows", besidewindows.measure_validation),
         "e": ("full load", fullload.measure),
     }
     return found + [(letter, title, part) for letter, (title, part) in others.items()]

@@ -107,6 +107,8 @@ Each section is one run of one part. It names the size of the run, and the setti
 - **Part j** compares with windows that have no stored plan, epoch, fence or checkpoint, and commit every statement.
 - **Part l** spreads the same eight shards with the same changes over 1, 2, 4 and 8 sources.
 - **Part m** measures memory as proportional set size: a page that two processes share counts half in each.
+- **Part r** applies inserts while the rows that were there before are compared, with the default settings. A share of
+  100 % is one core.
 - **Parts n and o:** "each round trip 5 ms longer" is measured through a proxy that delays each round trip to the
   target.
 

@@ -150,13 +150,6 @@ def read_programs(connection: Connection, schemas: Collection[str]) -> list[tupl
     return [(_name(kind), _name(schema), _name(name)) for kind, schema, name in rows]
 
 
-def next_number(connection: Connection, table: TableId) -> int:
-    """Return the next value of a table's AUTO_INCREMENT; TiDB shows the first that no server has reserved."""
-    text = str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1])
-    found = NEXT_NUMBER.search(text, text.index(OPTIONS))
-    return int(found[0].rpartition("=")[2]) if found else 1
-
-
 def column_names(connection: Connection, table: TableId) -> tuple[str, ...]:
     """Read the names of a table's columns, in order."""
     sql = (
@@ -480,7 +473,13 @@ def read_foreign_keys(connection: Connection, tables: Collection[TableId]) -> tu
 # --- structures that are read again only after a change ---
 
 OPTIONS = "\n) "
-NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
+NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=(\d+)")
+
+
+def next_number(connection: Connection, table: TableId) -> int:
+    """Return the next value of AUTO_INCREMENT; information_schema may show one of yesterday."""
+    found = NEXT_NUMBER.search(shown_create(connection, table).rpartition(OPTIONS)[2])
+    return int(found[1]) if found else 1
 
 
 class PresentStructures:

@@ -13,7 +13,7 @@ from unshard.core.model import TableId
 from unshard.core.shown import amount
 from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference
 from unshard.errors.config import UsageWrong
-from unshard.units.validate.validate import Chunked, KeysPending, Settings, TableResult, unfed
+from unshard.units.validate.validate import Chunked, KeysPending, Settings, TableResult, Yielding, unfed
 from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work
 
@@ -71,10 +71,12 @@ def table_named(name: str) -> TableId:
     return TableId(schema, table)
 
 
-def shown_progress(told: Chunked | KeysPending) -> str:
+def shown_progress(told: Chunked | KeysPending | Yielding) -> str:
     """Return a line about a comparison in progress."""
     if isinstance(told, KeysPending):
         return f"comparing {told.target}: {amount(told.keys)} keys have changed meanwhile and wait for windows"
+    if isinstance(told, Yielding):
+        return f"comparing {told.target}: waits for windows, the lag of {', '.join(told.sources)} has grown"
     rate = told.rows / told.seconds if told.seconds else 0.0
     line = f"comparing {told.target}: {told.chunks} chunks, {amount(told.rows)} rows, {amount(round(rate))} rows/s"
     if told.of_rows and rate:

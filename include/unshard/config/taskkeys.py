@@ -135,6 +135,13 @@ class Options:
         timedelta(hours=1),
         shown="1h",
     ).field
+    masked_columns: tuple[str, ...] = ConfigKey(
+        "masked-columns",
+        texts(),
+        "Columns of any table whose values `unshard_repair__<task>` does not show in Airflow; `*`: all columns.",
+        (),
+        shown="none",
+    ).field
     live_run: timedelta = ConfigKey(
         "live-run",
         duration(),

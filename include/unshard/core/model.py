@@ -203,9 +203,14 @@ class Column:
         return "generated" in self.extra
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the column has AUTO_INCREMENT."""
+        return "auto_increment" in self.extra
+
+    @property
     def is_numbered(self) -> bool:
         """Whether the server numbers the rows if an INSERT does not name the column."""
-        return "auto_increment" in self.extra or "auto_random" in self.extra
+        return self.is_counted or "auto_random" in self.extra
 
     @property
     def is_unsigned(self) -> bool:

@@ -22,6 +22,7 @@ from tests.e2e.scheduler.waiting import (
     locks_run,
     log_in,
     open_lock,
+    state_of,
     steady_load,
     succeed,
 )
@@ -127,7 +128,7 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
-def test_check_proves_the_target_under_load_and_names_a_difference(airflow: Airflow, merge: Merge) -> None:
+def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airflow, merge: Merge) -> None:
     dag, schema_and_name = f"unshard_check__{merge.name}", merge.table.replace("`", "").replace(".", "/")
     with steady_load(merge):
         succeed(airflow, dag, airflow.trigger(dag))
@@ -145,9 +146,31 @@ def test_check_proves_the_target_under_load_and_names_a_difference(airflow: Airf
     run = airflow.trigger(dag)
     assert airflow.await_run(dag, run, SECONDS) == "failed"
     assert f"different: id={key}" in airflow.log(dag, run, "check", map_index=0)
-    merge.target.run(f"UPDATE {merge.table} SET name = '{name}' WHERE id = {key}")
+    asked_to_repair(airflow, merge, (key, name))
     airflow.clear(dag, run, "check")
     succeed(airflow, dag, run)
+
+
+def asked_to_repair(airflow: Airflow, merge: Merge, row: tuple[Any, Any]) -> None:
+    """Answer the question about a row whose name is wrong: first leave it, then repair it."""
+    dag, (key, name) = f"unshard_repair__{merge.name}", row
+    asked = dag, airflow.trigger(dag), "repair"
+    there = f"SELECT name FROM {merge.table} WHERE id = {key}"
+
+    def is_in(state: str) -> bool:
+        return state_of(airflow, asked, 0) == state
+
+    airflow.await_true(lambda: is_in("awaiting_input"), SECONDS, "a question")
+    body = airflow.api("GET", f"dags/{dag}/dagRuns/{asked[1]}/taskInstances/repair/0/hitlDetails")["body"]
+    assert f"| `id={key} of " in body and f"`name` = `wrong` | `name` = `{name}` |" in body and "amount" not in body
+    answer(airflow, asked, "Leave them", {}, lambda: is_in("skipped"), 0)
+    assert merge.target.run(there) == [("wrong",)]
+    airflow.clear(*asked)
+    airflow.await_true(lambda: is_in("awaiting_input"), SECONDS, "a question again")
+    answer(airflow, asked, "Repair", {}, lambda: is_in("success"), 0)
+    assert merge.target.run(there) == [(name,)]
+    orders = merge.target.run(f"SELECT who, via FROM {merge.name}_meta.operator_action WHERE action = 'repair'")
+    assert orders == [("admin", "required action")]
 
 
 @pytest.mark.test_all("tests/integration/ddl executes them without Airflow")

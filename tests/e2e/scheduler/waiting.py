@@ -114,14 +114,19 @@ def log_in(browser: Browser, airflow: Airflow, user: str) -> None:
 
 
 def answer(
-    airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: dict[str, str], done: Callable[[], bool]
+    airflow: Airflow,
+    asked: tuple[str, str, str],
+    choice: str,
+    fields: dict[str, str],
+    done: Callable[[], bool],
+    index: int = -1,
 ) -> None:
     """Answer the question of a task (DAG, run, task) each time it asks, until the answer takes effect."""
     dag, run, task = asked
-    at = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
+    at = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/{index}/hitlDetails"
 
     def is_asking() -> bool:
-        return airflow.states(dag, run)[task] == "awaiting_input"
+        return state_of(airflow, asked, index) == "awaiting_input"
 
     def is_done() -> bool:
         if not done() and is_asking():
@@ -133,6 +138,13 @@ def answer(
         return done()
 
     airflow.await_true(is_done, SECONDS, f"an answer to {task}")
+
+
+def state_of(airflow: Airflow, task: tuple[str, str, str], index: int = -1) -> str | None:
+    """Return the state of a task (DAG, run, task); a mapped one that has asked need not have its name yet."""
+    dag, run, name = task
+    found = (each for each in airflow.tasks(dag, run) if (each["task_id"], each["map_index"]) == (name, index))
+    return next((each["state"] for each in found), None)
 
 
 def await_rounds(airflow: Airflow) -> None:

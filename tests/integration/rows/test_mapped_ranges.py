@@ -13,7 +13,8 @@ from unshard.core.rules.columnmapping import Affix, Change, Mapped, PartitionId
 from unshard.core.rules.reshaping import Extracted, Reshaping, seen
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.validate.checksum import compare_structures
-from unshard.units.validate.validate import Sessions, TableCheck, narrow, ranges, reshaped_place
+from unshard.units.validate.ranges import Sessions, TableCheck, narrow, ranges
+from unshard.units.validate.validate import reshaped_place
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -128,7 +129,7 @@ def test_a_mapped_key_is_read_once_and_by_index(
     comparison = compare_structures({place.name: place.schema for place in (check.target, *shards)})
     check = TableCheck(check.target, tuple(shards), comparison)
     with Sessions() as sessions:
-        spans = list(ranges(sessions, check, 400))
+        spans = list(ranges(sessions, check, lambda: 400))
         assert len(spans) == 21
         assert all(narrow(sessions, check, span, 9) == [] for span in spans)
         for shard in shards:

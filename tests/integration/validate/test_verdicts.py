@@ -106,3 +106,62 @@ def test_a_structure_that_differs_is_named(
         assert f"structure: {column} {shards}" in told
         assert f"structure: index k (i, d) is not in the target, but in {shards}" in told
         assert "own" not in told
+
+
+MADE = "(id INT PRIMARY KEY, v INT, s INT AS (v + 1) STORED, w VARCHAR(30) AS (CONCAT(v, 'x')) VIRTUAL)"
+
+
+@pytest.mark.on_mysql
+def test_generated_columns_are_compared_by_value_and_expression(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into, shard = f"{unique}_to.t", f"{unique}.t_1"
+    with living(unique, tmp_path, {"s1": source_1}, target) as task:
+        source_1.run(
+            f"CREATE TABLE {shard} {MADE}",
+            f"INSERT INTO {shard} (id, v) VALUES (1, 1), (2, 2), (3, NULL), (4, 4)",
+        )
+        task.go()
+        (found,) = task.verdicts().values()
+        assert (found.equal, found.structure, found.left_out) == (True, (), ())
+        assert {"s", "w"} < {*found.compared}
+        target.run(
+            f"CREATE TABLE {into}_2 {MADE.replace('+ 1', '+ v % 2')}",
+            f"INSERT INTO {into}_2 (id, v) VALUES (1, 1), (2, 2), (3, NULL), (4, 3)",
+            f"DROP TABLE {into}",
+            f"RENAME TABLE {into}_2 TO {into}",
+        )
+        assert task.command("validate") == 2
+        told = capsys.readouterr().out
+        assert "generated: id=2" in told and "different: id=4" in told and "id=1" not in told
+        assert "structure: column s is int generated as v + v " in told
+        assert " in the target and int generated as v + 1 in" in told
+        assert task.command("repair", "--yes") == 1
+        told = capsys.readouterr().out
+        assert "1 rows are repaired" in told and "left: id=2 of s1" in told and "only values that" in told
+        assert target.run(f"SELECT v FROM {into} ORDER BY id") == [(1,), (2,), (None,), (4,)]
+
+
+@pytest.mark.on_mysql
+def test_a_next_number_that_the_shards_have_passed_is_named(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into, shard = f"{unique}_to.t", f"{unique}.t_1"
+    with living(unique, tmp_path, {"s1": source_1}, target) as task:
+        source_1.run(
+            f"CREATE TABLE {shard} (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
+            f"INSERT INTO {shard} (v) VALUES (1), (2)",
+        )
+        task.go()
+        assert task.command("validate") == 0
+        assert "AUTO_INCREMENT" not in capsys.readouterr().out
+        source_1.run(f"ALTER TABLE {shard} AUTO_INCREMENT = 900001")
+        assert task.command("validate") == 0
+        told = capsys.readouterr().out
+        mended = f"ALTER TABLE `{unique}_to`.`t` AUTO_INCREMENT = 900001"
+        assert f"too small for s1 {shard}: {mended}" in told
+        target.run(mended)
+        assert task.command("validate") == 0
+        assert "AUTO_INCREMENT" not in capsys.readouterr().out
+        target.run(f"INSERT INTO {into} (v) VALUES (3)")
+        assert target.run(f"SELECT id >= 900001 FROM {into} WHERE v = 3") == [(1,)]

@@ -119,14 +119,14 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
-def test_five_dags_per_task(bag: dict[str, Any]) -> None:
+def test_six_dags_per_task(bag: dict[str, Any]) -> None:
     expected = {
         f"unshard_{kind}__{task}"
-        for kind in ("full", "sync", "ddl", "check", "cutover")
+        for kind in ("full", "sync", "ddl", "check", "repair", "cutover")
         for task in ("orders_merge", "other", "only_incremental", "rollout")
     }
     expected.add("unshard_join__rollout")
-    expected |= {"unshard_full__only_dump", "unshard_full__only_load", "unshard_check__only_load"}
+    expected |= {f"unshard_{kind}__only_load" for kind in ("full", "check", "repair")} | {"unshard_full__only_dump"}
     assert set(bag["dags"]) == expected
 
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from itertools import zip_longest
 from typing import TypeVar
 
-from unshard.core.model import Column, Index, TableSchema, lowered
+from unshard.core.model import Column, Index, TableId, TableSchema, lowered
 from unshard.core.shown import listed
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.literals import INTEGERS, limits
+from unshard.core.sql.quoting import qualified
 from unshard.core.structures.columntypes import TEXT_BYTES
+from unshard.core.structures.parsedtable import expressions
 from unshard.core.structures.tablekeys import as_filled, finding_index
 
 T = TypeVar("T", Column, Index)
@@ -112,12 +114,34 @@ def target_differences(target: TableSchema, shards: Mapping[str, TableSchema]) -
     for name, shard in shards.items():
         for given in shard.columns:
             wanted = target.by_name.get(given.name.lower())
-            if wanted is not None and (own := _value_rules(wanted)) != (others := _value_rules(given)):
+            if wanted is None:
+                continue
+            own, others = _value_rules(wanted, target), _value_rules(given, shard)
+            if own != others:
                 found[f"column {wanted.name} is {own} in the target and {others} in"].append(name)
         for index in shard.indexes:
             if (index.unique, lowered(index.columns)) not in there:
                 found[f"index {index.name} {_parts(index)} is not in the target, but in"].append(name)
     return tuple(f"{text} {listed(names)}" for text, names in found.items())
+
+
+ROWS_OF_TARGET = "its own rows"
+
+
+def number_differences(target: TableId, number: int, following: Mapping[str, int]) -> tuple[str, ...]:
+    """Return that the target's next AUTO_INCREMENT value is too small, and the statement that raises it.
+
+    `following` are the numbers that must not be given again, by the name of the shard, and after the target's rows.
+    """
+    place, wanted = max(following.items(), key=lambda each: each[1], default=("", 0))
+    if number >= wanted:
+        return ()
+    return (f"AUTO_INCREMENT is {number}, too small for {place}: {raise_number(target, wanted)}",)
+
+
+def raise_number(target: TableId, number: int) -> str:
+    """Return the statement after which a table gives this number next."""
+    return f"ALTER TABLE {qualified(target.schema, target.name)} AUTO_INCREMENT = {number}"
 
 
 def missing_columns(wanted: TableSchema, found: TableSchema) -> tuple[str, ...]:
@@ -170,9 +194,16 @@ def type_and_rules(column: Column) -> str:
     return " ".join(filter(None, words))
 
 
-def _value_rules(column: Column) -> str:
-    default = f" default {column.default}" if column.default is not None and not column.is_generated else ""
-    return f"{type_and_rules(column)}{default}"
+def _value_rules(column: Column, schema: TableSchema) -> str:
+    if column.is_generated:
+        found = expressions(schema.create_sql).get(column.name.lower())
+        return f"{type_and_rules(column)} as {_comparable(found.text)}" if found else type_and_rules(column)
+    return type_and_rules(column) + (f" default {column.default}" if column.default is not None else "")
+
+
+def _comparable(expression: str) -> str:
+    """Return an expression without the parentheses and names of character sets that only some servers print."""
+    return " ".join(word for word in expression.split() if word not in ("(", ")") and not word.startswith("_"))
 
 
 def _in_full(column: Column) -> str:

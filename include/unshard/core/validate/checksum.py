@@ -9,8 +9,10 @@ A row is hashed as `value,value,…`. A value that may contain a comma (text, by
 values are hashed first. So different rows have different texts, and no text exceeds the packet size. Columns are
 matched by name. The way to read a column depends on its types in all places: a column with one type everywhere is
 compared byte for byte, text of different charsets as utf8mb4, and numbers and times of different precision with the
-finer one. -0.0 equals 0.0, as in every comparison of SQL. A column that all places generate by the same expression is
-left out.
+finer one. -0.0 equals 0.0, as in every comparison of SQL.
+
+Columns that the target generates are compared, too. Their values need not follow from equal rows: servers may compute
+the same expression differently. So a row has a second hash without them, which tells whether a repair can help.
 
 Servers print floating-point values differently: 1e15 is 1000000000000000 in TiDB's functions. But all of them print the
 shortest digits that identify the value. So a value is compared by its sign, its digits and its power of ten.
@@ -68,7 +70,8 @@ class Reason(StrEnum):
     NOT_IN_TARGET = "not in the target"
     NOT_IN_SHARDS = "not in every shard"
     DROPPED = "dropped in the target by a DDL that a shard has not reached yet"
-    GENERATED = "generated everywhere by the same expression"
+    GENERATED = "generated, and the table has no key"
+    ROW_TIMES = "the times of a system-versioned table"
     GENERATED_FROM_CHANGED = "generated from a column that a rule of the task changes"
     JSON = "JSON on one side, text on the other"
 
@@ -95,6 +98,8 @@ class HashedForm:
     """Text of different charsets: compared as utf8mb4."""
     long: bool = False
     nullable: bool = True
+    generated: bool = False
+    """The target computes the values."""
     rounded: int | None = None
     """Digits after the point of a FLOAT(m,d) or DOUBLE(m,d), which servers store with different rounding errors."""
 
@@ -128,11 +133,15 @@ def compare_structures(
     for name in names.values():
         reason = _reason(name, places, changed)
         if reason is None:
-            forms.append(_form(name, [schema.column(name) for schema in places.values()]))
+            generated = places[PLACE_TARGET].column(name).is_generated
+            forms.append(_form(name, [schema.column(name) for schema in places.values()], generated))
         else:
             left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if name.lower() not in s.by_name)))
     left_out += [LeftOut(name, Reason.DROPPED) for name in sorted({*dropped} - names.keys())]
     key = _key(places, {form.column.lower() for form in forms})
+    if not key:
+        left_out += [LeftOut(form.column, Reason.GENERATED) for form in forms if form.generated]
+        forms = [form for form in forms if not form.generated]
     return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
 
 
@@ -144,6 +153,14 @@ def row_text(forms: Sequence[HashedForm], schema: TableSchema) -> str:
 def row_hash(forms: Sequence[HashedForm], schema: TableSchema) -> str:
     """Return the SQL expression for the hash of a row: 64 hexadecimal digits."""
     return f"SHA2({row_text(forms, schema)}, 256)"
+
+
+def row_digest(forms: Sequence[HashedForm], schema: TableSchema) -> str:
+    """Return the SQL expression for the hash of a row, followed by that of the columns that a repair writes."""
+    written = [form for form in forms if not form.generated]
+    if len(written) == len(forms):
+        return row_hash(forms, schema)
+    return f"CONCAT({row_hash(forms, schema)}, {row_hash(written, schema)})"
 
 
 def checksum(hashed: str) -> str:
@@ -185,15 +202,15 @@ def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[st
     columns = [schema.column(name) for schema in places.values()]
     if all(column.is_generated for column in columns):
         found = [expressions(schema.create_sql).get(name.lower()) for schema in places.values()]
-        if len({each.text if each else "" for each in found}) == 1:
-            return Reason.GENERATED
+        if not any(found):
+            return Reason.ROW_TIMES
         if any(each and each.columns.intersection(changed) for each in found):
             return Reason.GENERATED_FROM_CHANGED
     kinds = {column.data_type == "json" for column in columns}
     return Reason.JSON if len(kinds) == 2 else None
 
 
-def _form(name: str, columns: Sequence[Column]) -> HashedForm:
+def _form(name: str, columns: Sequence[Column], generated: bool) -> HashedForm:
     families = {_family(column) for column in columns}
     family = families.pop() if len(families) == 1 else None
     digits = {_digits(column) for column in columns}
@@ -205,6 +222,7 @@ def _form(name: str, columns: Sequence[Column]) -> HashedForm:
         converted=len(charsets) > 1 or family is None,
         long=any(map(_is_long, columns)),
         nullable=any(column.nullable for column in columns),
+        generated=generated,
         rounded=_rounded(columns) if family is Family.FLOAT else None,
     )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from unshard.core.model import Column, Location, TableId
+from unshard.core.model import Column, Location
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.sql.quoting import qualified
 from unshard.core.structures.foreignkeys import ForeignKey
@@ -115,11 +115,6 @@ def touched_ranges(touched: Touched, key: Collection[Column]) -> TouchedRanges:
 def still_proven(number: int, touched: TouchedRanges) -> Callable[[JudgedRange], bool]:
     """Return whether a range need not be compared again; one without a sum is, for the certificate."""
     return lambda each: each.round == number and each.found.total is not None and not touched.may_touch(each.span)
-
-
-def raise_counter(table: TableId, number: int) -> str:
-    """Return the statement after which a table numbers its rows from there on."""
-    return f"ALTER TABLE {qualified(table.schema, table.name)} AUTO_INCREMENT = {number}"
 
 
 def add_foreign_key(key: ForeignKey) -> str:

@@ -21,6 +21,7 @@ Rows = Counter[tuple[Key, str]]
 """The number of rows with each key and hash in one place."""
 FoldedKey = tuple[str | None, ...]
 SHOWN_LENGTH = 60
+HASH_LENGTH = 64
 _ZERO_FRACTION = re.compile(r"(:\d\d)\.0+\Z")
 
 
@@ -48,6 +49,8 @@ class DifferenceKind(StrEnum):
     """The target has the row, but no shard does."""
     DIFFERENT = "different"
     """Both have a row with the key, with different values."""
+    GENERATED = "generated"
+    """Both have a row with the key; only values that the target generates are different."""
     COLLISION = "collision"
     """Several shards have the key, and the target has fewer rows with it than all shards together."""
 
@@ -102,20 +105,27 @@ def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[R
     for key in sorted(there.keys() | union.keys(), key=_sortable):
         have, want = there.get(key, Counter()), union.get(key, Counter())
         if have != want:
-            kind = _kind(have.total(), want.total(), keyed)
+            kind = _kind(have, want, keyed)
             surplus, lacking = (tuple((a - b).elements()) for a, b in ((have, want), (want, have)))
             concerned = _concerned(have, want, keyed)
             yield RowDifference(kind, key, tuple(owners.get(key, ())), concerned, surplus=surplus, lacking=lacking)
 
 
-def _kind(have: int, want: int, keyed: bool) -> DifferenceKind:
+def _kind(have: Counter[str], want: Counter[str], keyed: bool) -> DifferenceKind:
     if not keyed:
-        return DifferenceKind.MISSING if want > have else DifferenceKind.EXTRA
+        return DifferenceKind.MISSING if want.total() > have.total() else DifferenceKind.EXTRA
     if not have:
         return DifferenceKind.MISSING
     if not want:
         return DifferenceKind.EXTRA
-    return DifferenceKind.COLLISION if want > have else DifferenceKind.DIFFERENT
+    if want.total() > have.total():
+        return DifferenceKind.COLLISION
+    return DifferenceKind.GENERATED if _written(have) == _written(want) else DifferenceKind.DIFFERENT
+
+
+def _written(digests: Counter[str]) -> Counter[str]:
+    """Return the hashes without the values that the target generates, which are at the end of the digests."""
+    return Counter(digest[-HASH_LENGTH:] for digest in digests.elements())
 
 
 def _concerned(have: Counter[str], want: Counter[str], keyed: bool) -> int:

@@ -35,7 +35,8 @@ from unshard.config import ShardMode
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.model import Location, TableId
 from unshard.core.shown import listed
-from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
+from unshard.core.structures.comparison import raise_number
+from unshard.core.structures.foreignkeys import routed, without_like
 from unshard.core.task.state import Phase
 from unshard.core.validate.cutoverstate import (
     CutoverPhase,
@@ -44,7 +45,6 @@ from unshard.core.validate.cutoverstate import (
     StoredCutover,
     Who,
     add_foreign_key,
-    raise_counter,
     still_proven,
     total_of,
     touched_ranges,
@@ -59,10 +59,10 @@ from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import lifecycle, live
 from unshard.units.task.optimistic import follow_rules
 from unshard.units.validate.evidence import positions, touched_since
+from unshard.units.validate.ranges import Sessions, TableCheck, next_numbers
 from unshard.units.validate.validate import (
     Incomparable,
     Settings,
-    TableCheck,
     TableResult,
     Watch,
     plan_checks,
@@ -82,7 +82,10 @@ ALONE_SECONDS = 2.0
 """The server releases the lock of a process that was killed within that time."""
 PENDING_SECONDS = 5.0
 """How long keys may be pending after the end of the binlog is applied."""
-LIVE = Settings(wait=60.0)
+ALL_SPEED = 1_000_000_000
+"""A rate that no server reaches: the proofs rest only while a lag grows."""
+LIVE = Settings(wait=0.0, rate=ALL_SPEED)
+"""Ranges with changes on their way are due again in the next round, so nothing waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +171,22 @@ def _comparable(work: Work) -> list[TableCheck]:
 
 def _missing(work: Work, checks: Sequence[TableCheck]) -> list[str]:
     """Return the statements for the target that a cutover executes after the last row."""
+    statements = []
+    with Sessions() as sessions:
+        for check in checks:
+            number, following = next_numbers(sessions, check)
+            wanted = max(following.values(), default=0)
+            statements += [raise_number(check.target.table, wanted)] if wanted > number else []
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
-        present = structures.read_foreign_keys(connection, [check.target.table for check in checks])
-        has = {check.target.table: structures.next_number(connection, check.target.table) for check in checks}
-    keys, wanted = list[ForeignKey](), dict[TableId, int]()
+        keys = [*structures.read_foreign_keys(connection, [check.target.table for check in checks])]
     for source in work.task.sources:
-        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-            shards = [table for check in checks for table in check.tables_by_source.get(source, ())]
+        shards = [table for check in checks for table in check.tables_by_source.get(source, ())]
+        with _source(work, source) as connection:
             found = [key for key in structures.read_foreign_keys(connection, shards) if key.child in shards]
-            keys += without_like(routed(found, work.task.instance(source).routing.target_of)[0], [*present, *keys])
-            for check in checks:
-                for table in _numbered_alike(check, source):
-                    number = structures.next_number(connection, table)
-                    wanted[check.target.table] = max(number, wanted.get(check.target.table, 0))
-    raised = {table: number for table, number in wanted.items() if number > has[table]}
-    return [*(raise_counter(*each) for each in raised.items()), *map(add_foreign_key, keys)]
-
-
-def _numbered_alike(check: TableCheck, source: str) -> list[TableId]:
-    """Return the shards of a source that number the same column as the target."""
-
-    def numbered(schema: Any) -> str:
-        return next((c.name.lower() for c in schema.columns if "auto_increment" in c.extra), "")
-
-    column = numbered(check.target.schema)
-    shards = [place for place in check.shards if place.name.split()[0] == source]
-    return [place.table for place in shards if column and numbered(place.schema) == column]
+        lacking = without_like(routed(found, work.task.instance(source).routing.target_of)[0], keys)
+        keys += lacking
+        statements += map(add_foreign_key, lacking)
+    return statements
 
 
 def _programs(work: Work) -> Mapping[str, list[str]]:
@@ -395,7 +388,7 @@ class _Cutover:
                 raise CutoverLate(round(self.options.within), "a source is written although it is read-only")
             self.windows.wait_for(ends, deadline, self.options.within)
             _refuse_obstacles(self.work)
-            results = self._round(Settings(wait=PENDING_SECONDS))
+            results = self._round(Settings(wait=PENDING_SECONDS, rate=ALL_SPEED))
             for each in results:
                 if not each.equal:
                     raise CutoverNotProven(str(each.target), _why_not(each))

@@ -84,13 +84,16 @@ def touched_since(
     return Touched(frozenset(keys), anything, until)
 
 
-def held_keys(work: Work, target: TableId, key: Sequence[str]) -> dict[str, frozenset[FoldedKey] | None]:
-    """Return the keys of the rows that shards of a target hold, by shard; None if they cannot be read."""
-    found: dict[str, frozenset[FoldedKey] | None] = {}
-    for state in work.meta.structures.shards():
-        if state.target == target and (state.queue or state.held):
-            found[str(state.shard)] = _held_keys(work, state, key)
-    return found
+def held_keys(
+    work: Work, states: Sequence[ShardState], target: TableId, key: Sequence[str]
+) -> dict[str, frozenset[FoldedKey] | None]:
+    """Return the keys of the rows that shards of a target held, by shard; None if they cannot be read.
+
+    `states` are those from before the rows were read: a window may have released some of the held rows since then, and
+    removed their files.
+    """
+    held = (state for state in states if state.target == target and (state.queue or state.held))
+    return {str(state.shard): _held_keys(work, state, key) for state in held}
 
 
 def _held_keys(work: Work, state: ShardState, key: Sequence[str]) -> frozenset[FoldedKey] | None:

@@ -48,17 +48,15 @@ from unshard.core.validate import checksum
 from unshard.core.validate.rowdifferences import DifferenceKind, FoldedKey, Key, RowDifference, folded_key
 from unshard.errors import UnshardError
 from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.validate.ranges import ComparedTable, Sessions, TableCheck, row_condition, shown_rows
 from unshard.units.validate.validate import (
     DEFAULTS,
-    ComparedTable,
-    Sessions,
     Settings,
-    TableCheck,
     TableComparison,
     TableResult,
     Watch,
+    planned_check,
     pool_of,
-    row_condition,
     validate,
 )
 from unshard.units.window.reloading import refuse_waiting, whole_rows
@@ -143,6 +141,8 @@ def _why_not(difference: RowDifference) -> str:
         return f"it is explained: {difference.because}"
     if difference.kind is DifferenceKind.COLLISION:
         return "several shards have the key: `unshard collisions`"
+    if difference.kind is DifferenceKind.GENERATED:
+        return "only values that the target generates differ: compare the expressions of the columns"
     return ""
 
 
@@ -167,6 +167,36 @@ def _impossible(work: Work, states: Mapping[str, ShardState]) -> str:
         if any(column.own_name for column in structures[state.structure].columns):
             return f"a column has another name in {state.shard} than in its group"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row of a planned repair, with the values of the compared columns as people read them."""
+
+    difference: RowDifference
+    before: Mapping[str, str | None]
+    """Empty: the target has no such row."""
+    after: Mapping[str, str | None]
+    """Empty: no shard has such a row."""
+
+
+def row_changes(work: Work, plan: TableRepair, most: int) -> tuple[PlannedRow, ...]:
+    """Read the values that the first rows of a planned repair have in the target and in the shards."""
+    check, found = planned_check(work, plan.target), list[PlannedRow]()
+    with Sessions() as sessions:
+        for span, differences in plan.to_repair.items():
+            some = differences[: most - len(found)]
+            there = shown_rows(sessions, check, check.target, span, {one for each in some for one in each.surplus})
+            here: dict[str, Mapping[str, str | None]] = {}
+            for place in check.shards:
+                wanted = {one for each in some if place.name in each.shards for one in each.lacking}
+                here |= shown_rows(sessions, check, place, span, wanted)
+            found += [PlannedRow(each, _first(there, each.surplus), _first(here, each.lacking)) for each in some]
+    return tuple(found)
+
+
+def _first(rows: Mapping[str, Mapping[str, str | None]], hashes: Sequence[str]) -> Mapping[str, str | None]:
+    return next((rows[each] for each in hashes if each in rows), {})
 
 
 def repair(
@@ -213,7 +243,7 @@ class _Repair:
     def repaired(self, span: KeyRange, wanted: Collection[Key]) -> tuple[list[RowDifference], list[Left]]:
         """Repair those of the keys that are still proven, in one transaction."""
         work, target = self.work, self.plan.target
-        check = self.comparison.planned(target)
+        check = planned_check(work, target)
         sources = sorted({place.name.split()[0] for place in check.shards})
         pairs = [Pair(work.task.meta_schema, work.task.name, source, target) for source in sources]
         with closing(open_session(work.writer())) as connection:
@@ -309,7 +339,7 @@ class _Chunk:
     def _own_rows(self, place: ComparedTable, hashes: Collection[str], columns: Sequence[Column]) -> list[Values]:
         """Read rows by their hashes: the hash, then the stored value of each column."""
         inside, outside = row_condition(self.check, place, self.span, hashes)
-        hashed = checksum.row_hash(self.check.comparison.forms, place.schema)
+        hashed = checksum.row_digest(self.check.comparison.forms, place.schema)
         sessions, is_target = self.comparison.sessions, place is self.check.target
         textrows.prepare_reading(sessions.connection(place, waits=not is_target))
         read = sessions.query if is_target else sessions.committed_rows

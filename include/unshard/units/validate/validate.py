@@ -6,40 +6,32 @@ yet: such a table differs, and its verdict names the lock. Rows that the dump ha
 places can evaluate the condition. Otherwise they are missing, and the verdict says why. A table that cannot be compared
 has an error in place of a verdict; all others are compared.
 
-Each server returns one count and one sum per range and table. Ranges with different sums are halved
-until the rows are few enough to be fetched as (key, hash) and compared here. A table without a key that all servers
-sort alike is compared whole, and narrowed by the first digits of the row hashes instead of by ranges of its key.
-
 Each statement sees its own moment, so rows that are being written differ at first. Each differing key is compared again
 and judged by the binlog (core/validate/proof.py): it is a proven difference, or a change of it is on its way.
 """
 
 import contextlib
-import json
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 
-from pymysql.connections import Connection
-
-from unshard.adapters import mysql, serverstate, structures, tablerows
+from unshard.adapters import mysql, structures, tablerows
 from unshard.config import Instance, ShardMode
 from unshard.core.ddl.columnnames import Names, with_names
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.group import Member
 from unshard.core.join.joined import JoinedTarget
-from unshard.core.model import Location, Server, Shard, TableId, TableSchema
+from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
-from unshard.core.rules.reshaping import ReshapedShard, Reshaping, seen, shard_with_names
-from unshard.core.sql.keyrange import NEVER, KeyRange, read_bound, write_bound
+from unshard.core.rules.reshaping import Reshaping, seen, shard_with_names
+from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.comparison import target_differences
-from unshard.core.validate import checksum
-from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison, LeftOut, Reason, compare_structures
+from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.comparedrows import (
     ALL_AS_THEY_ARE,
     TargetColumns,
@@ -49,129 +41,26 @@ from unshard.core.validate.comparedrows import (
 )
 from unshard.core.validate.ledger import Chosen, JudgedRange, RangeFound, RangeVerdict, chosen
 from unshard.core.validate.proof import Touched, Verdict
-from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference, Rows, explain
+from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference
 from unshard.errors import UnshardError
-from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate, PacketTooSmall
+from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
 from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.validate.evidence import held_keys, positions, touched_since
+from unshard.units.validate.pacing import Resting
+from unshard.units.validate.ranges import (
+    ComparedRange,
+    ComparedTable,
+    Sessions,
+    SizedRanges,
+    Sum,
+    TableCheck,
+    agree,
+    columns_of_rules,
+    narrow,
+    union,
+    wrong_numbers,
+)
 from unshard.units.work import Work
-
-LEAF_ROWS = 4_000
-"""Rows of target and shards together that are fetched instead of halved again."""
-TABLES_PER_STATEMENT = 50
-BUCKETS = 2
-"""Hexadecimal digits of the hash that name a bucket."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedTable:
-    """A compared table: a shard, or the target."""
-
-    name: str
-    server: Server
-    table: TableId
-    schema: TableSchema
-    reshaped: ReshapedShard | None = None
-    """The rows of a shard whose names fill or change columns."""
-    only: str = ""
-    """The condition on rows to compare, over the columns of the table itself; empty: all rows."""
-
-    @property
-    def seen(self) -> ReshapedShard:
-        return replace(self.reshaped or ReshapedShard(self.schema, mysql.table_name(self.table)), only=self.only)
-
-
-@dataclass(frozen=True, slots=True)
-class TableCheck:
-    """One target table, its shards, and how they are compared; a value that any process can receive."""
-
-    target: ComparedTable
-    shards: tuple[ComparedTable, ...]
-    comparison: Comparison
-    unseen: tuple[str, ...] = ()
-    """Shards of the task that their source does not show; no union contains them."""
-    through: ValidationFilter = ALL_ROWS
-
-    @property
-    def places(self) -> tuple[ComparedTable, ...]:
-        return (self.target, *self.shards)
-
-    @property
-    def tables_by_source(self) -> dict[str, list[TableId]]:
-        found: defaultdict[str, list[TableId]] = defaultdict(list)
-        for place in self.shards:
-            found[place.name.split()[0]].append(place.table)
-        return dict(found)
-
-    @property
-    def by_server(self) -> tuple[tuple[ComparedTable, ...], ...]:
-        """The places, grouped by the server that can answer for them in one statement."""
-        groups: dict[tuple[str, int, str], list[ComparedTable]] = {}
-        for place in self.places:
-            groups.setdefault((place.server.host, place.server.port, place.server.user), []).append(place)
-        return tuple(map(tuple, groups.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Row count of a set and the sum of the row hashes."""
-
-    rows: int = 0
-    total: int = 0
-
-    def __add__(self, other: "Sum") -> "Sum":
-        return Sum(self.rows + other.rows, self.total + other.total)
-
-
-@dataclass(slots=True)
-class Sessions:
-    """One connection per thread and server, opened at first use, all closed at the end."""
-
-    _opened: list[Connection] = field(default_factory=list)
-    _local: threading.local = field(default_factory=threading.local)
-    row_wait: int = 3
-    """Seconds that `committed_rows` waits for a row that another transaction has changed."""
-
-    def __enter__(self) -> "Sessions":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for connection in self._opened:
-            connection.close()
-
-    def query(self, place: ComparedTable, sql: str) -> list[tuple[bytes | None, ...]]:
-        """Run a statement on the place's server; values are returned as the bytes that the server prints."""
-        return mysql.query(self.connection(place), sql)
-
-    def committed_rows(self, place: ComparedTable, sql: str) -> list[tuple[bytes | None, ...]]:
-        """Run a statement that waits for the transactions that change its rows.
-
-        A binlog has a transaction a moment before the server shows it. This statement sees all that the binlog has.
-        """
-        connection = self.connection(place, waits=True)
-        mysql.begin(connection)
-        try:
-            return mysql.query(connection, sql)
-        finally:
-            mysql.rollback(connection)
-
-    def connection(self, place: ComparedTable, *, waits: bool = False) -> Connection:
-        """Return this thread's connection to the place's server."""
-        own: dict[tuple[Server, bool, bool], Connection] = self._local.__dict__.setdefault("connections", {})
-        wanted = place.server, bool(place.only), waits
-        if wanted not in own:
-            connection = mysql.connect_raw(place.server, _where(place))
-            self._opened.append(connection)
-            serverstate.allow_all_values(connection)
-            if (packet := serverstate.packet_bytes(connection)) < MINIMAL_PACKET:
-                raise PacketTooSmall(str(place.server), packet, MINIMAL_PACKET)
-            if place.only:
-                tablerows.prepare_condition(connection)
-            if waits:
-                serverstate.lock_what_is_read(connection)
-                serverstate.limit_row_wait(connection, self.row_wait)
-            own[wanted] = connection
-        return own[wanted]
 
 
 def reshaped_place(shard: ComparedTable, target: ComparedTable, reshaping: Reshaping) -> ComparedTable:
@@ -196,196 +85,6 @@ def joined_place(shard: ComparedTable, target: ComparedTable, joined: JoinedTarg
     return replace(shard, schema=found.structure, reshaped=found)
 
 
-def _where(place: ComparedTable) -> str:
-    return PLACE_TARGET if place.name == PLACE_TARGET else f"source {place.name.split()[0]}"
-
-
-def ranges(
-    sessions: Sessions, check: TableCheck, rows: int, spans: Iterable[KeyRange] = (KeyRange(),)
-) -> Iterator[KeyRange]:
-    """Divide ranges into ranges of about `rows` target rows each; one with an end may have up to twice as many."""
-    for span in spans:
-        rest = span
-        while check.comparison.ranged:
-            if rest.upper is not None and _nth(sessions, check, check.target, rest, 2 * rows) is None:
-                break
-            upper = _nth(sessions, check, check.target, rest, rows)
-            if upper is None or upper == rest.upper:
-                break
-            yield KeyRange(rest.lower, upper)
-            rest = KeyRange(upper, rest.upper)
-        yield rest
-
-
-def checksums(sessions: Sessions, check: TableCheck, places: Sequence[ComparedTable], span: KeyRange) -> dict[str, Sum]:
-    """Return count and sum of the range in each of the places, which are on one server."""
-    found = {place.name: Sum() for place in places}
-    conditions = ((place, _condition(check, place, span)) for place in places)
-    asked = [(place, where) for place, where in conditions if where != NEVER]
-    for first in range(0, len(asked), TABLES_PER_STATEMENT):
-        some = asked[first : first + TABLES_PER_STATEMENT]
-        sql = tablerows.sums([(_hash(check, place), place.seen.where(where)) for place, where in some])
-        for number, count, total in sessions.query(some[0][0], sql):
-            found[some[int(number or 0)][0].name] = Sum(int(count or 0), int(total or 0))
-    return found
-
-
-def agree(sums: Mapping[str, Sum]) -> bool:
-    """Whether the shards' sums add up to the target's sum."""
-    return union(sums) == sums[PLACE_TARGET]
-
-
-def union(sums: Mapping[str, Sum]) -> Sum:
-    """Return the count and sum of all shards together."""
-    return sum((each for place, each in sums.items() if place != PLACE_TARGET), Sum())
-
-
-def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) -> list[RowDifference]:
-    """Return the differing keys of a range whose sums differ, at most `limit` and a few."""
-    if not check.comparison.ranged:
-        return _narrow_by_hash(sessions, check, limit)
-    found: list[RowDifference] = []
-    waiting = [span]
-    while waiting and len(found) < limit:
-        part = waiting.pop()
-        sums = all_checksums(sessions, check, part)
-        if agree(sums):
-            continue
-        halves = _halves(sessions, check, part, sums)
-        if halves:
-            waiting.extend(reversed(halves))
-        else:
-            # First the target: what it has of a key, the shards have had before.
-            rows = {p.name: _rows(sessions, check, p, p.seen.where(_condition(check, p, part))) for p in check.places}
-            found.extend(explain(rows.pop(PLACE_TARGET), rows, keyed=True))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class RangeSums:
-    """Sums of a range as a function over text, for a Spark task."""
-
-    check: TableCheck
-
-    def __call__(self, span: str) -> Iterator[str]:
-        """Compare the range in the text `span`; yield the one result as text."""
-        with Sessions() as sessions:
-            sums = all_checksums(sessions, self.check, read_range(span))
-        yield json.dumps([span, {place: [each.rows, str(each.total)] for place, each in sums.items()}])
-
-
-def write_range(span: KeyRange) -> str:
-    """Return a range as text."""
-    return json.dumps([write_bound(span.lower), write_bound(span.upper)])
-
-
-def read_range(text: str) -> KeyRange:
-    """Return the range of a text from `write_range`."""
-    return KeyRange(*map(read_bound, json.loads(text)))
-
-
-def read_sums(text: str) -> "ComparedRange":
-    """Read the result of a `RangeSums`."""
-    span, sums = json.loads(text)
-    return read_range(span), {place: Sum(rows, int(total)) for place, (rows, total) in sums.items()}
-
-
-def all_checksums(sessions: Sessions, check: TableCheck, span: KeyRange) -> dict[str, Sum]:
-    """Return count and sum of the range in all places."""
-    found: dict[str, Sum] = {}
-    for places in check.by_server:
-        found |= checksums(sessions, check, places, span)
-    return found
-
-
-def _halves(sessions: Sessions, check: TableCheck, span: KeyRange, sums: Mapping[str, Sum]) -> tuple[KeyRange, ...]:
-    """Cut the range at the middle key of the place with most rows; empty if the rows are few or cannot be cut."""
-    if sum(each.rows for each in sums.values()) <= LEAF_ROWS:
-        return ()
-    fullest = max(check.places, key=lambda place: sums[place.name].rows)
-    middle = _nth(sessions, check, fullest, span, max(1, sums[fullest.name].rows // 2))
-    if middle is None or middle == span.upper:
-        return ()
-    return KeyRange(span.lower, middle), KeyRange(middle, span.upper)
-
-
-def _nth(
-    sessions: Sessions, check: TableCheck, place: ComparedTable, span: KeyRange, number: int
-) -> tuple[bytes, ...] | None:
-    """Return the key of the row with that number in the range; None if it has fewer rows."""
-    names = [place.schema.column(name).name for name in check.comparison.key]
-    found = sessions.query(place, tablerows.nth_key(names, place.seen.where(_condition(check, place, span)), number))
-    return tuple(value for value in found[0] if value is not None) if found else None
-
-
-def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[RowDifference]:
-    hashes: set[str] = set()
-    for bucket in _differing_buckets(sessions, check):
-        hashes |= _differing_hashes(sessions, check, bucket)
-        if len(hashes) >= limit * 2:
-            break
-    if not hashes:
-        return []  # the tables have changed meanwhile and are equal
-    rows = {
-        place.name: _rows(
-            sessions, check, place, place.seen.where(outside=tablerows.hash_condition(_hash(check, place), hashes))
-        )
-        for place in check.places
-    }
-    return list(explain(rows.pop(PLACE_TARGET), rows, keyed=bool(check.comparison.key)))
-
-
-def _differing_buckets(sessions: Sessions, check: TableCheck) -> list[str]:
-    counts: dict[str, dict[str, Sum]] = {}
-    for place in check.places:
-        sql = tablerows.bucket_sums(_hash(check, place), BUCKETS, place.seen.rows)
-        for bucket, count, total in sessions.query(place, sql):
-            counts.setdefault(_text(bucket), {})[place.name] = Sum(int(count or 0), int(total or 0))
-    return sorted(bucket for bucket, sums in counts.items() if not agree({PLACE_TARGET: Sum(), **sums}))
-
-
-def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set[str]:
-    balance: Counter[str] = Counter()
-    for place in check.places:
-        hashed = _hash(check, place)
-        sql = tablerows.hash_counts(hashed, place.seen.where(outside=tablerows.in_bucket(hashed, bucket)))
-        sign = -1 if place.name == PLACE_TARGET else 1
-        for digest, count in sessions.query(place, sql):
-            balance[_text(digest)] += sign * int(count or 0)
-    return {digest for digest, rest in balance.items() if rest}
-
-
-def _rows(sessions: Sessions, check: TableCheck, place: ComparedTable, rows: str) -> Rows:
-    """Fetch keys and hashes of the rows of a FROM clause; without a key, all columns instead."""
-    by_name = {form.column.lower(): form for form in check.comparison.forms}
-    forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
-    columns = [checksum.readable_expression(form, place.schema.column(form.column)) for form in forms]
-    sql = tablerows.hashes_and_columns(_hash(check, place), columns, rows)
-    is_final = check.comparison.ranged and place.name != PLACE_TARGET
-    found = sessions.committed_rows(place, sql) if is_final else sessions.query(place, sql)
-    return Counter(
-        (tuple(None if value is None else _text(value) for value in key), _text(digest)) for digest, *key in found
-    )
-
-
-def _hash(check: TableCheck, place: ComparedTable) -> str:
-    return checksum.row_hash(check.comparison.forms, place.schema)
-
-
-def _condition(check: TableCheck, place: ComparedTable, span: KeyRange) -> str:
-    columns = [place.schema.column(name) for name in check.comparison.key] if check.comparison.ranged else []
-    return place.seen.within(columns, span)
-
-
-def row_condition(check: TableCheck, place: ComparedTable, span: KeyRange, hashes: Iterable[str]) -> tuple[str, str]:
-    """Return the conditions, inside and outside a reshaped shard, for the rows of a range with these hashes."""
-    return _condition(check, place, span), tablerows.hash_condition(_hash(check, place), hashes)
-
-
-def _text(value: bytes | str | None) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
 def stored_condition(work: Work, source: str) -> str:
     """Return the condition with which a source was dumped, or will be dumped."""
     is_known = work.meta.sources.get(source) is not None
@@ -401,13 +100,6 @@ def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str,
         looked = refused(looked, _messages(sessions, filtered, looked))
         check = filtered if looked.condition else check
     return replace(check, through=looked)
-
-
-def columns_of_rules(shards: Sequence[ComparedTable]) -> set[str]:
-    """Return the columns, in lower case, whose values a rule fills or changes."""
-    reshaped = [place.reshaped for place in shards if place.reshaped]
-    filled = {name for each in reshaped for name, _ in each.constants}
-    return filled | {name for each in reshaped for name, _, _ in each.mapped}
 
 
 def _messages(sessions: Sessions, check: TableCheck, looked: ValidationFilter) -> dict[str, str]:
@@ -430,6 +122,7 @@ class Settings:
 
     threads: int = 4
     chunk_rows: int = 50_000
+    """Most rows of a range; it has fewer if the servers would sum it longer than half a second."""
     rows_per_shard: int = 1_000
     """Minimum number of rows per shard in a chunk; with fewer, the statements would cost more than the rows."""
     limit: int = 20
@@ -443,7 +136,7 @@ class Settings:
     older_than: timedelta | None = None
     """Leave out the ranges that were equal in the time before that."""
     rate: int = 0
-    """Most rows of the target per second; 0: no limit."""
+    """Most rows of the target per second; 0: as many as windows leave time for."""
     until: datetime | None = None
     """Begin no range after that time."""
     number: int = 0
@@ -543,6 +236,14 @@ class KeysPending:
 
 
 @dataclass(frozen=True, slots=True)
+class Yielding:
+    """Progress: the lag of these sources has grown, so their windows are waited for."""
+
+    target: TableId
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Incomparable:
     """A target table that cannot be compared, and why."""
 
@@ -553,8 +254,7 @@ class Incomparable:
 
 
 _Found = tuple[Shard, TableSchema]
-Watch = Callable[[Chunked | KeysPending], None]
-ComparedRange = tuple[KeyRange, Mapping[str, Sum]]
+Watch = Callable[[Chunked | KeysPending | Yielding], None]
 Comparer = Callable[[TableCheck, Sequence[KeyRange]], Iterator[ComparedRange]]
 """Compares ranges of a table, divided into chunks: on threads here, on Spark in spark_jobs/validate_table.py."""
 
@@ -570,9 +270,22 @@ def validate(
     checks = plan_checks(work, tables)
     waiting = _waiting(work)
     with Sessions() as sessions, pool_of(settings.threads) as pool:
-        compare = comparer or (lambda check, spans: _compared(check, spans, settings, sessions, pool))
+        compare = comparer or (
+            lambda check, spans: sized_ranges(work, check, settings, sessions, pool, watch).compared(spans)
+        )
         comparison = TableComparison(work, settings, sessions, pool, compare, watch)
         return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
+
+
+def sized_ranges(
+    work: Work, check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor, watch: Watch
+) -> SizedRanges:
+    """Return the comparison of a table's ranges on threads, which rests beside windows."""
+    places = {place.name.split()[0]: place for place in check.shards} if work.task.task_mode.syncs else {}
+    connections = {source: partial(sessions.connection, place) for source, place in places.items()}
+    pace = Resting(work, connections, bool(settings.rate), lambda each: watch(Yielding(check.target.table, each)))
+    bounds = settings.rows_per_shard * len(check.shards), chunk_rows(check, settings)
+    return SizedRanges(check, bounds, sessions, pool, 2 * settings.threads, pace)
 
 
 def _target_of(each: TableCheck | Incomparable) -> TableId:
@@ -639,6 +352,14 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck 
         found.joined = {joined.target: joined for joined in work.meta.joins.all()}
     with Sessions() as sessions:
         return tuple(_planned(work, target, found, sessions) for target in found.targets)
+
+
+def planned_check(work: Work, target: TableId) -> TableCheck:
+    """Return how a table is compared now; raises why it cannot be."""
+    (planned,) = plan_checks(work, [target])
+    if isinstance(planned, Incomparable):
+        raise planned.error
+    return planned
 
 
 @dataclass(slots=True)
@@ -839,7 +560,10 @@ class TableComparison:
             left_out_chunks=len(plan.left_out),
             left_out_rows=sum(each.found.rows for each in plan.left_out),
             is_cut=is_cut,
-            structure=target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
+            structure=(
+                *target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
+                *wrong_numbers(self.sessions, check),
+            ),
         )
 
     def _chosen(self, target: TableId, key: Sequence[str]) -> tuple[Chosen, int]:
@@ -878,7 +602,7 @@ class TableComparison:
             is_over = not pending or time.monotonic() > deadline
             if is_over or not self._passed(found.touched.until, deadline):
                 return _Narrowed(settled, pending, found.touched.anything if pending else "", found.waiting)
-            check = self.planned(check.target.table)
+            check = planned_check(self.work, check.target.table)
             # A key that was equal before has been decided, even if a later change of it is on its way now.
             undecided = {span: {each.key for each in some} for span, some in pending.items()}
             found = self.looked_at(check, [*undecided])
@@ -891,7 +615,7 @@ class TableComparison:
     def looked_at(self, check: TableCheck, spans: Sequence[KeyRange]) -> "Look":
         """Compare the rows of ranges, and decide on each difference."""
         sources = check.tables_by_source
-        before = positions(self.work, [*sources])
+        before, states = positions(self.work, [*sources]), self.work.meta.structures.shards()
         waiting = _waiting(self.work).get(check.target.table, NotYetInTarget())
         limit = NAMED_PER_RANGE if check.comparison.ranged else self.settings.limit
         asked = [self.pool.submit(narrow, self.sessions, check, span, limit) for span in spans]
@@ -901,10 +625,9 @@ class TableComparison:
         key = check.comparison.key
         touched = touched_since(self.work, check.target.table, sources, key, before)
         if waiting.shards and check.comparison.ranged:
-            # A shard whose lock was resolved during the comparison holds nothing now: its keys are unknown.
-            held = dict.fromkeys(waiting.shards) | held_keys(self.work, check.target.table, key)
+            held = dict.fromkeys(waiting.shards) | held_keys(self.work, states, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
-        if not touched.anything and _structures(self.planned(check.target.table)) != _structures(check):
+        if not touched.anything and _structures(planned_check(self.work, check.target.table)) != _structures(check):
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
         for span, differences in found.items():
@@ -914,13 +637,6 @@ class TableComparison:
                 is_known = verdict is Verdict.PROVEN or because
                 (settled if is_known else pending).setdefault(span, []).append(replace(each, because=because))
         return Look(settled, pending, touched, waiting)
-
-    def planned(self, target: TableId) -> TableCheck:
-        """Return how a table is compared now; raises why it cannot be."""
-        (planned,) = plan_checks(self.work, [target])
-        if isinstance(planned, Incomparable):
-            raise planned.error
-        return planned
 
     def _passed(self, until: Mapping[str, Location] | None, deadline: float) -> bool:
         """Wait until the windows have passed these positions; return whether they have, or still move."""
@@ -949,23 +665,3 @@ class Look:
 
 def _structures(check: TableCheck) -> list[tuple[str, str]]:
     return [(place.name, place.schema.create_sql) for place in check.places]
-
-
-def _compared(
-    check: TableCheck, spans: Sequence[KeyRange], settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
-) -> Iterator[ComparedRange]:
-    """Yield the sums of each range; the servers work a few ranges ahead."""
-    ahead: list[tuple[KeyRange, list[Future[dict[str, Sum]]]]] = []
-    for span in ranges(sessions, check, chunk_rows(check, settings), spans):
-        ahead.append((span, [pool.submit(checksums, sessions, check, p, span) for p in check.by_server]))
-        if len(ahead) > 2 * settings.threads:
-            yield _collected(*ahead.pop(0))
-    for span, asked in ahead:
-        yield _collected(span, asked)
-
-
-def _collected(span: KeyRange, asked: Sequence[Future[dict[str, Sum]]]) -> tuple[KeyRange, dict[str, Sum]]:
-    sums: dict[str, Sum] = {}
-    for each in asked:
-        sums |= each.result()
-    return span, sums
