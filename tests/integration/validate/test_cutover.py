@@ -51,6 +51,7 @@ def task(own_sources: dict[str, MariaDb], target: MariaDb, unique: str, tmp_path
         for number, (source, server) in enumerate(own_sources.items()):
             shard, first = made.make_shard(source, number), 1 + number * 1_000_000
             server.run(
+                f"ALTER TABLE {shard} MODIFY id INT AUTO_INCREMENT",
                 f"INSERT INTO {shard} SELECT {first} + seq, CONCAT('row ', seq) FROM {made.name}.seq_0_to_{ROWS - 1}",
                 f"CREATE OR REPLACE USER {APP} IDENTIFIED BY '{server.password}'",
                 f"GRANT ALL ON {made.name}.* TO {APP}",
@@ -225,14 +226,19 @@ def test_the_plan_names_what_stands_in_the_way(task: LifeTask, capsys: pytest.Ca
     assert_cut_over(task, cut(task))
 
 
-def test_the_target_goes_on_numbering_where_the_shards_were(task: LifeTask) -> None:
-    for number, (source, (shard,)) in enumerate(task.shards.items()):
+def test_what_the_target_lacks_is_created(task: LifeTask) -> None:
+    for source, (shard,) in task.shards.items():
         task.sources[source].run(
-            f"ALTER TABLE {shard} MODIFY id INT AUTO_INCREMENT, AUTO_INCREMENT = {5000000 + number}"
+            f"ALTER TABLE {shard} ADD up INT, ADD CONSTRAINT tree FOREIGN KEY (up) REFERENCES {shard} (id)"
         )
     task.go()
-    words = ["--read-only", "--yes", "--reason", "now"]
-    assert main(["cutover", "run", str(task.path), *words]) == 0
-    task.target.run(f"INSERT INTO {task.name}_to.t (v) VALUES ('first of the target')")
-    ((number,),) = task.target.run(f"SELECT id FROM {task.name}_to.t WHERE v = 'first of the target'")
-    assert int(str(number)) >= 5000001
+    (shard,) = task.shards["s1"]
+    row = f"INSERT INTO {shard} (id, v) VALUES (5000000, 'x')"
+    task.sources["s1"].run("BEGIN", row, f"DELETE FROM {shard} WHERE v = 'x'", "COMMIT")
+    assert main(["cutover", "run", str(task.path), "--read-only", "--yes", "--reason", "now"]) == 0
+    into = f"{task.name}_to.t"
+    task.target.run(f"INSERT INTO {into} (v) VALUES ('first of the target')")
+    ((number,),) = task.target.run(f"SELECT id FROM {into} WHERE v = 'first of the target'")
+    assert int(str(number)) > 5000000
+    assert "REFERENCES" in str(task.target.run(f"SHOW CREATE TABLE {into}"))
+    assert main(["cutover", "plan", str(task.path)]) == 0, "it shows the certificate"
