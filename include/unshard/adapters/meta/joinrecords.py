@@ -255,10 +255,10 @@ class JoinedTargets(Records):
             if db.update(CHANGE, {"done": change.done + 1}, id=change.id, done=change.done, done_at=None):
                 _raise_version(db, target, {"names": _dumped(names)})
 
-    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
+    def complete(self, joined: JoinedTarget, completion: Completion, command: IssuedCommand | None = None) -> bool:
         """Store the group and resolve the accepted DDLs; False if the target has changed since it was read.
 
-        `order` is the command of a person.
+        `command` is that of a person.
         """
         target, group = joined.target, completion.group
         with self._db.transaction() as db:
@@ -272,8 +272,8 @@ class JoinedTargets(Records):
             done = {"state": EntryState.RESOLVED, "outcome": EXECUTED, "resolved_at": tables.NOW}
             for shard, seq in completion.resolved:
                 db.update(SHARD_DDL, done, **shard_columns(shard), seq=seq, state=EntryState.PENDING)
-            if order is not None:
-                record_command(db, "", order)
+            if command is not None:
+                record_command(db, "", command)
             _raise_version(db, target, _group_columns(group, completion.names))
         return True
 

@@ -40,7 +40,7 @@ from unshard.core.ddl.queue import EntryState
 from unshard.core.full.chunks import unpack_key
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
-from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.rows.rowerrors import CollisionState, Found, KeyCollision, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.lag import Waiting
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
@@ -113,44 +113,44 @@ class Collisions(Records):
         rows = self._db.select(COLLISION, *where, source=source, owner_source=None, order=order, limit=limit)
         return tuple(map(_collision, rows))
 
-    def stop_at(self, clash: Clash, found: Found, window: int = 0) -> None:
+    def stop_at(self, collision: KeyCollision, found: Found, window: int = 0) -> None:
         again = {
             "state": CollisionState.OPEN,
             "found": found,
             "window": window,
             "times": COLLISION.c.times + 1,
             "last_at": tables.NOW,
-            **_owner_columns(clash.owner),
+            **_owner_columns(collision.owner),
         }
         row = {
-            **target_columns(clash.target),
-            "key_shown": clash.key,
-            "key_condition": clash.condition,
-            **shard_columns(clash.shard),
+            **target_columns(collision.target),
+            "key_shown": collision.key,
+            "key_condition": collision.condition,
+            **shard_columns(collision.shard),
             "others": 0,
             "first_at": tables.NOW,
             **again,
             "times": 1,
         }
         with self._db.transaction() as db:
-            db.put(COLLISION, {"digest": clash.digest}, row, again)
+            db.put(COLLISION, {"digest": collision.digest}, row, again)
 
-    def name_owners(self, clashes: Iterable[Clash]) -> None:
+    def name_owners(self, collisions: Iterable[KeyCollision]) -> None:
         with self._db.transaction() as db:
-            for clash in clashes:
-                db.update(COLLISION, _owner_columns(clash.owner), digest=clash.digest)
+            for collision in collisions:
+                db.update(COLLISION, _owner_columns(collision.owner), digest=collision.digest)
 
     def mend(self, source: str) -> None:
         """Close the open collisions of a source after its load has succeeded."""
         with self._db.transaction() as db:
             mend(db, source)
 
-    def close(self, clashes: Iterable[Clash]) -> None:
+    def close(self, collisions: Iterable[KeyCollision]) -> None:
         """Close collisions of the load after their shards were dumped again."""
         mended = {"state": CollisionState.MENDED, "last_at": tables.NOW}
         with self._db.transaction() as db:
-            for clash in clashes:
-                db.update(COLLISION, mended, digest=clash.digest, state=CollisionState.OPEN)
+            for collision in collisions:
+                db.update(COLLISION, mended, digest=collision.digest, state=CollisionState.OPEN)
 
 
 class RowErrorRecords(Records):
@@ -233,9 +233,9 @@ class Reloads(Records):
         return tuple(sorted(shard for shard in shards if not wanted <= names.get(shard, set())))
 
     def begin(
-        self, shard: Shard, target: TableId, columns: Collection[str], basis: str, order: IssuedCommand | None
+        self, shard: Shard, target: TableId, columns: Collection[str], basis: str, command: IssuedCommand | None
     ) -> bool:
-        """Record a reload; return whether it continues an earlier one. `order` is the command of a person."""
+        """Record a reload; return whether it continues an earlier one. `command` is that of a person."""
         key = {**shard_columns(shard), "digest": names_digest(columns)}
         fresh = {
             **target_columns(target),
@@ -254,8 +254,8 @@ class Reloads(Records):
             goes_on = continues(_reload(row) if row else None, basis)
             if not goes_on:
                 db.put(RELOAD, key, fresh)
-            if order is not None:
-                record_command(db, NO_LOCK, order)
+            if command is not None:
+                record_command(db, NO_LOCK, command)
         return goes_on
 
 
@@ -351,9 +351,9 @@ def _owner_columns(owner: Shard | None) -> dict[str, str | None]:
 def _collision(row: AnyRow) -> RecordedCollision:
     is_named = row.owner_source is not None
     owner = Shard(row.owner_source, TableId(row.owner_schema, row.owner_table)) if is_named else None
-    clash = Clash(target_of(row), row.key_shown, row.key_condition, shard_of(row), owner, row.others)
+    collision = KeyCollision(target_of(row), row.key_shown, row.key_condition, shard_of(row), owner, row.others)
     return RecordedCollision(
-        clash, Found(row.found), row.window, CollisionState(row.state), row.times, row.first_at, row.last_at
+        collision, Found(row.found), row.window, CollisionState(row.state), row.times, row.first_at, row.last_at
     )
 
 
@@ -426,12 +426,12 @@ class SuspendedTargets(Records):
                     cut.append(each)
         return tuple(cut)
 
-    def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
+    def lift(self, stop: SuspendedTarget, command: IssuedCommand | None = None) -> bool:
         is_open = {"source": stop.source, **target_columns(stop.target), "window": stop.window, "is_open": 1}
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
-            if lifted and order is not None:
-                record_command(db, "", order)
+            if lifted and command is not None:
+                record_command(db, "", command)
         return lifted
 
 

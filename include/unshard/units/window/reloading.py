@@ -126,13 +126,13 @@ def reload_columns(
     work: Work,
     shard: Shard,
     columns: Sequence[str],
-    order: IssuedCommand | None = None,
+    command: IssuedCommand | None = None,
     progress: Callable[[Reload], None] | None = None,
 ) -> Reload:
-    """Reload columns of a shard, or continue that; return the finished reload. `order` is a person's command."""
+    """Reload columns of a shard, or continue that; return the finished reload. `command` is that of a person."""
     work.meta.pauses.refuse()
     plan = plan_reload(work, shard, columns)
-    goes_on = work.meta.reloads.begin(shard, plan.state.target, columns, plan.basis, order)
+    goes_on = work.meta.reloads.begin(shard, plan.state.target, columns, plan.basis, command)
     log.info("reload %s shard=%s columns=%s", "continues" if goes_on else "begins", shard, ",".join(columns))
     most = rows = work.limits.reload_rows
     while True:
@@ -157,7 +157,7 @@ def _found(work: Work, shard: Shard, columns: Sequence[str]) -> Reload:
 
 def _refuse_kind(work: Work, shard: Shard) -> None:
     target = _state(work, shard).target
-    found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.clash.target == target]
+    found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.collision.target == target]
     if found and work.task.instance(shard.source).load.on_duplicate is not OnDuplicate.ERROR:
         raise ReloadImpossible(
             str(shard),
