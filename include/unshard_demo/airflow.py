@@ -5,7 +5,6 @@ environment of the processes. The scheduler imports our units before it forks, a
 Log servers are off, so only the API server listens.
 """
 
-import contextlib
 import json
 import os
 import secrets
@@ -16,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,18 +235,6 @@ def prepare_airflow(
             )
         done.write_text(f"{time.time():.0f}\n")
     return env
-
-
-@contextlib.contextmanager
-def running_airflow(
-    folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
-) -> Iterator[Airflow]:
-    """Run Airflow for the block."""
-    airflow = start_airflow(folder, tasks, connections, settings)
-    try:
-        yield airflow
-    finally:
-        airflow.stop()
 
 
 def _write_private(path: Path, text: str) -> None:
