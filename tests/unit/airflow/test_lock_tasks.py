@@ -388,7 +388,7 @@ def test_subclass_gets_an_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "given", "order"),
+    ("choice", "given", "command"),
     [
         ("Skip", {"statements": "is not looked at"}, Skip(VIEW.id)),
         ("Skip", {"shard": "s2 shop_1.orders_1"}, Skip(VIEW.id, B1)),

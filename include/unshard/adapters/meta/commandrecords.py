@@ -28,6 +28,7 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.pendingskips import PENDING_SKIP, SETTLED, WAIVED
 from unshard.adapters.meta.rowvalues import (
+    Stored,
     location_columns,
     location_of,
     read_stored,
@@ -101,6 +102,9 @@ class CommandRecord:
     """Location of the statement."""
     text: str
     """The statement without its string literals; empty until a window has found it."""
+
+
+COMMAND_RECORD = Stored(CommandRecord, "command", met="matched_", text="matched_text")
 
 
 class LockCommands(Records):
@@ -376,18 +380,7 @@ def _statement_command(row: AnyRow) -> StatementCommand:
 
 
 def _record(row: AnyRow) -> CommandRecord:
-    return CommandRecord(
-        _statement_command(row),
-        CommandState(row.state),
-        row.who,
-        row.via,
-        row.reason,
-        row.given_at,
-        row.ended_at,
-        row.window,
-        location_of(row, "matched_"),
-        row.matched_text,
-    )
+    return COMMAND_RECORD.of(row, command=_statement_command(row))
 
 
 def _action(row: AnyRow) -> OperatorAction:

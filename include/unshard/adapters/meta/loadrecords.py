@@ -12,8 +12,8 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader
+from unshard.adapters.meta.rowvalues import Stored, shard_columns, target_columns, target_name, target_of
 from unshard.adapters.meta.rowvalues import read_stored as read_value
-from unshard.adapters.meta.rowvalues import shard_columns, shard_of, target_columns, target_name, target_of
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
 from unshard.core.full.fullprogress import RECENT, Finished, FinishedChunk, Progress, Tally, UnderWay, progress_of, take
@@ -33,6 +33,8 @@ IN_ORDER = LOAD_CHUNK.c.shard_schema, LOAD_CHUNK.c.shard_table, LOAD_CHUNK.c.num
 CLOCK = select(func.utc_timestamp(6, type_=Moment()))
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
 DUMPED, LOADED = LOAD_CHUNK.c.state != ChunkState.PLANNED, LOAD_CHUNK.c.state == ChunkState.LOADED
+
+CHUNK = Stored(Chunk, "lower upper weight", rows="row_count")
 
 
 class Chunks(Records):
@@ -178,20 +180,9 @@ def _chunks(db: TaskReader, source: str) -> tuple[Chunk, ...]:
 
 
 def _row(chunk: Chunk, now: Any) -> dict[str, Any]:
-    return {
-        **shard_columns(chunk.shard),
-        **target_columns(chunk.target),
-        "number": chunk.number,
-        "lower_bound": _bound(chunk.lower),
-        "upper_bound": _bound(chunk.upper),
-        "state": chunk.state,
-        "path": chunk.path,
-        "row_count": chunk.rows,
-        "bytes": chunk.bytes,
-        "loaded_rows": chunk.loaded_rows,
-        "weight": chunk.weight,
-        "updated_at": now,
-    }
+    bounds = {"lower_bound": _bound(chunk.lower), "upper_bound": _bound(chunk.upper)}
+    columns = {**CHUNK.columns(chunk), **bounds, "weight": chunk.weight, "updated_at": now}
+    return {name: value for name, value in columns.items() if name != "id"}
 
 
 def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
@@ -236,17 +227,4 @@ def _bound(value: Any) -> str | None:
 
 def _chunk(row: AnyRow) -> Chunk:
     lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
-    return Chunk(
-        id=row.id,
-        shard=shard_of(row),
-        target=target_of(row),
-        number=row.number,
-        lower=lower,
-        upper=upper,
-        state=ChunkState(row.state),
-        path=row.path,
-        rows=row.row_count,
-        bytes=row.bytes,
-        loaded_rows=row.loaded_rows,
-        weight=row.weight or 1,
-    )
+    return CHUNK.of(row, lower=lower, upper=upper, weight=row.weight or 1)

@@ -44,12 +44,12 @@ from unshard.adapters.meta.pendingskips import (
 )
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
+    Stored,
     are_same,
     read_stored,
     replacement_of,
     shard_columns,
     target_columns,
-    target_of,
     verdict_columns,
 )
 from unshard.adapters.meta.shardrecords import read_shards
@@ -85,6 +85,10 @@ class Execution:
     error: str | None
 
 
+EXECUTION = Stored(Execution, lock="lock_id", before="before_digest", wanted="wanted_digest")
+DDL_LOCK = Stored(DdlLock, "entry replacement exempted", id="lock_id", is_forced="forced", verdict="decision")
+
+
 class Locks(Records):
     """Rows of `ddl_lock`, its members, the history and the operator commands."""
 
@@ -116,21 +120,8 @@ class Locks(Records):
     def executions(self, lock: str | None = None, newest: int | None = None) -> tuple[Execution, ...]:
         """Return the executions of one lock or of all, or the newest ones, oldest first."""
         of_lock: dict[str, Any] = {"lock_id": lock} if lock else {}
-        found = [
-            Execution(
-                row.lock_id,
-                row.source,
-                row.ddl,
-                row.before_digest,
-                row.wanted_digest,
-                row.started_at,
-                row.done_at,
-                row.outcome,
-                row.error,
-            )
-            for row in self._db.select(HISTORY, **of_lock, order=HISTORY.c.id.desc(), limit=newest)
-        ]
-        return tuple(found[::-1])
+        rows = self._db.select(HISTORY, **of_lock, order=HISTORY.c.id.desc(), limit=newest)
+        return tuple(map(EXECUTION.of, rows[::-1]))
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
         return actions(self._db, lock, newest)
@@ -365,23 +356,6 @@ def _finish(db: TaskWriter, lock: str, outcome: str, error: str | None) -> None:
 
 
 def _lock(row: AnyRow, exempted: frozenset[Shard] = frozenset()) -> DdlLock:
+    replacement = replacement_of(row, f"lock {row.lock_id}")
     entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
-    return DdlLock(
-        id=row.lock_id,
-        target=target_of(row),
-        number=row.number,
-        entry=entry,
-        opened_at=row.opened_at,
-        seen_at=row.seen_at,
-        state=LockState(row.state),
-        owner=row.owner,
-        is_forced=bool(row.forced),
-        started_at=row.started_at,
-        error=row.error,
-        resolved_at=row.resolved_at,
-        verdict=OperatorDecision(row.decision),
-        replacement=replacement_of(row, f"lock {row.lock_id}"),
-        done=row.done,
-        outcome=Outcome(row.outcome) if row.outcome else None,
-        exempted=exempted,
-    )
+    return DDL_LOCK.of(row, entry=entry, replacement=replacement, exempted=exempted)

@@ -25,6 +25,7 @@ from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
+    Stored,
     are_same,
     earliest,
     location_columns,
@@ -84,6 +85,11 @@ class DeletedShard:
     """The number of rows that the last attempt deleted."""
     at: datetime
     """When its window was committed."""
+
+
+DIVERTED = Stored(RowError, key="key_shown", column="column_name", words="server_message", row="row_json")
+DELETED = Stored(DeletedShard, location="", rows="row_count", at="deleted_at")
+RELOADED = Stored(Reload, "columns reached")
 
 
 class Collisions(Records):
@@ -157,7 +163,7 @@ class RowErrorRecords(Records):
     """Rows of `row_error`: diverted rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
-        return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
+        return tuple(map(DIVERTED.of, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
         """Return how many rows the sections of a window have diverted that no later window has mended."""
@@ -194,17 +200,7 @@ class DeletedShards(Records):
 
     def newest(self, number: int = SHOWN) -> tuple[DeletedShard, ...]:
         order = DELETED_SHARD.c.deleted_at.desc(), *DELETED_SHARD.primary_key.columns
-        return tuple(
-            DeletedShard(
-                shard_of(row),
-                target_of(row),
-                Location(row.file, row.position),
-                row.statement,
-                row.row_count,
-                row.deleted_at,
-            )
-            for row in self._db.select(DELETED_SHARD, order=order, limit=number)
-        )
+        return tuple(map(DELETED.of, self._db.select(DELETED_SHARD, order=order, limit=number)))
 
 
 class Reloads(Records):
@@ -357,40 +353,17 @@ def _collision(row: AnyRow) -> RecordedCollision:
     )
 
 
-def _row_error(row: AnyRow) -> RowError:
-    return RowError(
-        target_of(row),
-        shard_of(row),
-        row.key_shown,
-        row.column_name,
-        row.server_message,
-        row.row_json,
-        row.window,
-        RowErrorState(row.state),
-        row.times,
-        row.first_at,
-        row.last_at,
-    )
-
-
 def _reload(row: AnyRow) -> Reload:
-    return Reload(
-        shard_of(row),
-        target_of(row),
-        tuple(json.loads(row.names)),
-        ReloadState(row.state),
-        row.basis,
-        unpack_key(json.loads(row.reached_key)) if row.reached_key else None,
-        row.chunks,
-        row.rows_read,
-        row.rows_changed,
-        row.began_at,
-        row.changed_at,
-    )
+    reached = unpack_key(json.loads(row.reached_key)) if row.reached_key else None
+    return RELOADED.of(row, columns=tuple(json.loads(row.names)), reached=reached)
 
 
 SUSPENDED_TARGET, FENCE, FENCE_STEP = tables.suspended_target, tables.fence, tables.fence_step
 IN_ORDER = (*SUSPENDED_TARGET.primary_key.columns,)
+
+
+REFUSAL = Stored(Refusal, "code", column="column_name", key="key_shown", words="server_message")
+SUSPENDED = Stored(SuspendedTarget, "refusal", is_partial="partial")
 
 
 class SuspendedTargets(Records):
@@ -481,7 +454,5 @@ def _other(refusal: Refusal) -> str:
 
 
 def _suspended(row: AnyRow) -> SuspendedTarget:
-    refusal = Refusal(
-        target_of(row), row.column_name, row.key_shown, row.server_message, row.code or RowRefused.code, row.parts
-    )
-    return SuspendedTarget(row.source, refusal, row.window, row.structure, row.times, row.since, bool(row.partial))
+    refusal = REFUSAL.of(row, code=row.code or RowRefused.code)
+    return SUSPENDED.of(row, refusal=refusal)

@@ -1,15 +1,18 @@
 """Conversions between rows of the meta tables and values of core."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeVar
+from enum import Enum
+from types import NoneType
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 from sqlalchemy import and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
 from unshard.adapters.meta.gateway import AnyRow
 from unshard.core import codec
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.errors.meta import MetaUnreadable
@@ -92,28 +95,6 @@ def read_stored(kind: type[T], text: str, what: str) -> T:
         raise MetaUnreadable(what, str(error)) from error
 
 
-def entry_columns(entry: QueueEntry) -> dict[str, Any]:
-    """Return the columns of `shard_ddl` that come from the entry itself."""
-    return {
-        **shard_columns(entry.shard),
-        "seq": entry.seq,
-        **target_columns(entry.target),
-        **location_columns(entry.location),
-        "statement": codec.dumps(entry.statement),
-        "executed_at": entry.statement.timestamp,
-        "routed": entry.routed,
-        "fingerprint": entry.fingerprint,
-        "before_digest": entry.before,
-        "after_digest": entry.after,
-        "state": entry.state,
-        "reason": entry.reason,
-        "alone": entry.is_alone,
-        "whole": entry.whole,
-        **verdict_columns(entry.verdict, entry.replacement),
-        "unnamed": entry.is_unnamed,
-    }
-
-
 def verdict_columns(verdict: OperatorDecision, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the columns of an operator's decision in `shard_ddl` and `ddl_lock`."""
     return {"decision": verdict, "replacement": codec.dumps(replacement) if replacement else ""}
@@ -125,75 +106,76 @@ def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple
     return read_stored(tuple[str, ...], text, f"the replacement of {what}") if text else ()
 
 
+class Stored(Generic[T]):
+    """A dataclass whose fields are columns with their names, unless `names` has others.
+
+    A shard and a target are the columns that name them, a location the columns whose prefix is its name.
+    """
+
+    def __init__(self, kind: Callable[..., T], apart: str = "", **names: str) -> None:
+        """`apart` are the fields that the caller converts."""
+        hints, described, omitted = get_type_hints(kind), cast(Any, kind), apart.split()
+        columns = {each.name: names.get(each.name, each.name) for each in fields(described) if each.name not in omitted}
+        self._kind = kind
+        self._fields = [(name, column, *_conversion(hints[name])) for name, column in columns.items()]
+
+    def of(self, row: AnyRow, **apart: Any) -> T:
+        """Return the value of a row."""
+        return self._kind(**{name: read(row, column) for name, column, read, _ in self._fields}, **apart)
+
+    def columns(self, value: T) -> dict[str, Any]:
+        """Return the columns of a value."""
+        found: dict[str, Any] = {}
+        for name, column, _, write in self._fields:
+            found |= write(getattr(value, name), column)
+        return found
+
+
+Conversion = tuple[Callable[[AnyRow, str], Any], Callable[[Any, str], dict[str, Any]]]
+"""How a field is read from a column, or those with a prefix, and written."""
+OF_SEVERAL: dict[Any, Conversion] = {
+    Shard: (lambda row, _: shard_of(row), lambda value, _: shard_columns(value)),
+    TableId: (lambda row, _: target_of(row), lambda value, _: target_columns(value)),
+    Location: (location_of, location_columns),
+}
+
+
+def _conversion(hint: Any) -> Conversion:
+    kind, *_ = [each for each in get_args(hint) or (hint,) if each is not NoneType]
+
+    def read(row: AnyRow, column: str) -> Any:
+        found = getattr(row, column)
+        return None if found is None else kind(found)
+
+    is_converted = kind is bool or (isinstance(kind, type) and issubclass(kind, Enum))
+    return OF_SEVERAL.get(kind) or (read if is_converted else getattr, lambda value, column: {column: value})
+
+
+HELD_FILE = Stored(HeldFile, rows="row_count", is_raw="raw")
+ENTRY = Stored(
+    QueueEntry,
+    "statement verdict replacement",
+    location="",
+    before="before_digest",
+    after="after_digest",
+    is_alone="alone",
+    is_unnamed="unnamed",
+)
+SHARD_STATE = Stored(ShardState, "queue held", structure="digest", start="start_", is_dropped="dropped")
+
+
+def entry_columns(entry: QueueEntry) -> dict[str, Any]:
+    """Return the columns of `shard_ddl` that come from the entry itself."""
+    statement = {"statement": codec.dumps(entry.statement), "executed_at": entry.statement.timestamp}
+    return {**ENTRY.columns(entry), **statement, **verdict_columns(entry.verdict, entry.replacement)}
+
+
 def entry_of(row: AnyRow) -> QueueEntry:
     """Return the entry of a row of `shard_ddl`."""
-    shard = shard_of(row)
-    statement = read_stored(Statement, row.statement, f"DDL {row.seq} of {shard}")
-    return QueueEntry(
-        shard=shard,
-        target=target_of(row),
-        seq=row.seq,
-        location=Location(row.file, row.position),
-        statement=statement,
-        routed=row.routed,
-        fingerprint=row.fingerprint,
-        before=row.before_digest,
-        after=row.after_digest,
-        state=EntryState(row.state),
-        reason=row.reason,
-        is_alone=bool(row.alone),
-        whole=WholeChange(row.whole),
+    what = f"DDL {row.seq} of {shard_of(row)}"
+    return ENTRY.of(
+        row,
+        statement=read_stored(Statement, row.statement, what),
         verdict=OperatorDecision(row.decision),
-        replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
-        is_unnamed=bool(row.unnamed),
-    )
-
-
-def held_columns(file: HeldFile) -> dict[str, Any]:
-    """Return the columns of `held_rows` that come from the file itself."""
-    return {
-        **shard_columns(file.shard),
-        "seq": file.seq,
-        "window": file.window,
-        "part": file.part,
-        "path": file.path,
-        "row_count": file.rows,
-        "bytes": file.bytes,
-        "structure": file.structure,
-        "safe": file.safe,
-        "raw": file.is_raw,
-        "first_time": file.first_time,
-    }
-
-
-def held_of(row: AnyRow) -> HeldFile:
-    """Return the file of a row of `held_rows`."""
-    return HeldFile(
-        shard=shard_of(row),
-        seq=row.seq,
-        window=row.window,
-        part=row.part,
-        path=row.path,
-        rows=row.row_count,
-        bytes=row.bytes,
-        structure=row.structure,
-        safe=bool(row.safe),
-        is_raw=bool(row.raw),
-        first_time=row.first_time,
-    )
-
-
-def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile]) -> ShardState:
-    """Return the state of a row of `shard` with its queue and held files."""
-    return ShardState(
-        shard=shard_of(row),
-        target=target_of(row),
-        structure=row.digest,
-        start=location_of(row, "start_"),
-        queue=tuple(queue),
-        last_seq=row.last_seq,
-        held=tuple(held),
-        has_left=bool(row.has_left),
-        shard_uid=row.shard_uid,
-        is_dropped=bool(row.dropped),
+        replacement=replacement_of(row, what),
     )

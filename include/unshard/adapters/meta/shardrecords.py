@@ -30,10 +30,11 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rowvalues import (
+    HELD_FILE,
+    SHARD_STATE,
     are_same,
     earliest,
     entry_of,
-    held_of,
     is_one_of,
     location_columns,
     read_stored,
@@ -41,7 +42,6 @@ from unshard.adapters.meta.rowvalues import (
     shard_columns,
     shard_name,
     shard_of,
-    state_of,
     target_columns,
     target_name,
     target_of,
@@ -177,7 +177,7 @@ class Structures(Records):
                 state = db.one(SHARD, **mine)
                 entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
                 first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
-                held = tuple(map(held_of, db.select(HELD_ROWS, **mine)))
+                held = tuple(map(HELD_FILE.of, db.select(HELD_ROWS, **mine)))
                 found.append(UnnamedShard(shard, entries[first:], held, state.digest, state.shard_uid))
             return tuple(found)
 
@@ -382,8 +382,8 @@ def _states(
         queues[shard_of(row)].append(entry_of(row))
     files: dict[Shard, list[HeldFile]] = defaultdict(list)
     for row in held:
-        files[shard_of(row)].append(held_of(row))
-    states = (state_of(row, queues[shard_of(row)], files[shard_of(row)]) for row in rows)
+        files[shard_of(row)].append(HELD_FILE.of(row))
+    states = (SHARD_STATE.of(row, queue=tuple(queues[shard_of(row)]), held=tuple(files[shard_of(row)])) for row in rows)
     return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
 
 
@@ -442,7 +442,7 @@ def _with_unknowns(db: TaskReader, shard: Shard) -> ShardWithUnknowns | None:
     state, records = db.row(SHARD, **mine), _records(db, mine)
     if state is None or state.dropped or not records:
         return None
-    held = tuple(map(held_of, db.select(HELD_ROWS, **mine, structure="")))
+    held = tuple(map(HELD_FILE.of, db.select(HELD_ROWS, **mine, structure="")))
     return ShardWithUnknowns(shard, target_of(state), records, held, state.shard_uid)
 
 

@@ -33,9 +33,9 @@ from unshard.adapters.meta.lockrecords import refuse_replaced
 from unshard.adapters.meta.pendingskips import add_skips_of_new_shard
 from unshard.adapters.meta.problemrecords import forget_rows, keep, mend
 from unshard.adapters.meta.rowvalues import (
+    HELD_FILE,
     are_same,
     entry_columns,
-    held_columns,
     location_columns,
     location_of,
     read_stored,
@@ -323,7 +323,7 @@ def _move_held(db: TaskWriter, plan: Plan, held: Sequence[HeldFile], stopped: Co
         db.delete(HELD_ROWS, or_(false(), *named))
     for drop in plan.drops:
         drop_waiting(db, drop.shard)
-    rows = [{**held_columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW} for file in held]
+    rows = [{**HELD_FILE.columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW} for file in held]
     db.insert_all(HELD_ROWS, rows)
 
 
