@@ -437,7 +437,7 @@ def test_purge_of_the_relay(upstream_server, tmp_path):
     assert store.purge(SOURCE, at) == len(run) - 1
     assert store.segments(SOURCE) == run[-1:]
     assert pull(SOURCE, upstream_server.server, store, at).segments == 0
-    assert store.forget(SOURCE) == 1
+    assert store.purge(SOURCE, run[-1].ends) == 1
     assert store.segments(SOURCE) == () and list((tmp_path / SOURCE).iterdir()) == []
 
 

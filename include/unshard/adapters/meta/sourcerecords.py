@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
@@ -183,11 +183,6 @@ class IgnoredRecords(Records):
 
     def sequences(self, source: str) -> frozenset[TableId]:
         return frozenset(TableId(row.shard_schema, row.shard_table) for row in self._db.select(SEQUENCE, source=source))
-
-    def passed(self) -> dict[str, int]:
-        counts = select(IGNORED_STATEMENT.c.source, func.count()).where(self._db.mine(IGNORED_STATEMENT))
-        rows = self._db.fetch(counts.group_by(IGNORED_STATEMENT.c.source))
-        return {source: int(count) for source, count in rows}
 
     def newest(self, number: int = SHOWN) -> tuple[IgnoredStatement, ...]:
         c = IGNORED_STATEMENT.c
