@@ -28,7 +28,7 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.pendingskips import PENDING_SKIP, SETTLED, WAIVED
 from unshard.adapters.meta.rowvalues import (
-    Stored,
+    Persisted,
     location_columns,
     location_of,
     read_stored,
@@ -104,7 +104,7 @@ class CommandRecord:
     """The statement without its string literals; empty until a window has found it."""
 
 
-COMMAND_RECORD = Stored(CommandRecord, "command", met="matched_", text="matched_text")
+COMMAND_RECORD = Persisted(CommandRecord, "command", met="matched_", text="matched_text")
 
 
 class LockCommands(Records):

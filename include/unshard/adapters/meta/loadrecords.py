@@ -12,7 +12,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader
-from unshard.adapters.meta.rowvalues import Stored, shard_columns, target_columns, target_name, target_of
+from unshard.adapters.meta.rowvalues import Persisted, shard_columns, target_columns, target_name, target_of
 from unshard.adapters.meta.rowvalues import read_stored as read_value
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
@@ -34,7 +34,7 @@ CLOCK = select(func.utc_timestamp(6, type_=Moment()))
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
 DUMPED, LOADED = LOAD_CHUNK.c.state != ChunkState.PLANNED, LOAD_CHUNK.c.state == ChunkState.LOADED
 
-CHUNK = Stored(Chunk, "lower upper weight", rows="row_count")
+CHUNK = Persisted(Chunk, "lower upper weight", rows="row_count")
 
 
 class Chunks(Records):

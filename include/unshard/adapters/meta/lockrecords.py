@@ -44,7 +44,7 @@ from unshard.adapters.meta.pendingskips import (
 )
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
-    Stored,
+    Persisted,
     are_same,
     read_stored,
     replacement_of,
@@ -85,8 +85,8 @@ class Execution:
     error: str | None
 
 
-EXECUTION = Stored(Execution, lock="lock_id", before="before_digest", wanted="wanted_digest")
-DDL_LOCK = Stored(DdlLock, "entry replacement exempted", id="lock_id", is_forced="forced", verdict="decision")
+EXECUTION = Persisted(Execution, lock="lock_id", before="before_digest", wanted="wanted_digest")
+DDL_LOCK = Persisted(DdlLock, "entry replacement exempted", id="lock_id", is_forced="forced", verdict="decision")
 
 
 class Locks(Records):

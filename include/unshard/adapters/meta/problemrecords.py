@@ -25,7 +25,7 @@ from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
-    Stored,
+    Persisted,
     are_same,
     earliest,
     location_columns,
@@ -87,9 +87,9 @@ class DeletedShard:
     """When its window was committed."""
 
 
-DIVERTED = Stored(RowError, key="key_shown", column="column_name", words="server_message", row="row_json")
-DELETED = Stored(DeletedShard, location="", rows="row_count", at="deleted_at")
-RELOADED = Stored(Reload, "columns reached")
+DIVERTED = Persisted(RowError, key="key_shown", column="column_name", words="server_message", row="row_json")
+DELETED = Persisted(DeletedShard, location="", rows="row_count", at="deleted_at")
+RELOADED = Persisted(Reload, "columns reached")
 
 
 class Collisions(Records):
@@ -362,8 +362,8 @@ SUSPENDED_TARGET, FENCE, FENCE_STEP = tables.suspended_target, tables.fence, tab
 IN_ORDER = (*SUSPENDED_TARGET.primary_key.columns,)
 
 
-REFUSAL = Stored(Refusal, "code", column="column_name", key="key_shown", words="server_message")
-SUSPENDED = Stored(SuspendedTarget, "refusal", is_partial="partial")
+REFUSAL = Persisted(Refusal, "code", column="column_name", key="key_shown", words="server_message")
+SUSPENDED = Persisted(SuspendedTarget, "refusal", is_partial="partial")
 
 
 class SuspendedTargets(Records):

@@ -106,7 +106,7 @@ def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple
     return read_stored(tuple[str, ...], text, f"the replacement of {what}") if text else ()
 
 
-class Stored(Generic[T]):
+class Persisted(Generic[T]):
     """A dataclass whose fields are columns with their names, unless `names` has others.
 
     A shard and a target are the columns that name them, a location the columns whose prefix is its name.
@@ -151,8 +151,8 @@ def _conversion(hint: Any) -> Conversion:
     return OF_SEVERAL.get(kind) or (read if is_converted else getattr, lambda value, column: {column: value})
 
 
-HELD_FILE = Stored(HeldFile, rows="row_count", is_raw="raw")
-ENTRY = Stored(
+HELD_FILE = Persisted(HeldFile, rows="row_count", is_raw="raw")
+ENTRY = Persisted(
     QueueEntry,
     "statement verdict replacement",
     location="",
@@ -161,7 +161,7 @@ ENTRY = Stored(
     is_alone="alone",
     is_unnamed="unnamed",
 )
-SHARD_STATE = Stored(ShardState, "queue held", structure="digest", start="start_", is_dropped="dropped")
+SHARD_STATE = Persisted(ShardState, "queue held", structure="digest", start="start_", is_dropped="dropped")
 
 
 def entry_columns(entry: QueueEntry) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sqlalchemy import func
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import TaskWriter
-from unshard.adapters.meta.rowvalues import Stored, location_columns, read_stored
+from unshard.adapters.meta.rowvalues import Persisted, location_columns, read_stored
 from unshard.core import codec
 from unshard.core.ddl.online import OnlineTable, OnlineTables
 from unshard.core.model import Location, TableId
@@ -51,7 +51,7 @@ class IgnoredStatement:
     """When its window was committed."""
 
 
-STATE = Stored(SourceState, snapshot="snapshot_", dump_end="dump_end_")
+STATE = Persisted(SourceState, snapshot="snapshot_", dump_end="dump_end_")
 
 
 class Sources(Records):
@@ -106,7 +106,7 @@ class Sources(Records):
             return STATE.of(db.one(SOURCE, source=source))
 
 
-CHECKED = Stored(Checkpoint, location="")
+CHECKED = Persisted(Checkpoint, location="")
 
 
 class Checkpoints(Records):

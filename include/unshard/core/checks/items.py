@@ -26,6 +26,7 @@ from unshard.errors.checks import (
     BinlogDisabled,
     BinlogEngineWrong,
     CaseRulesDiffer,
+    CheckWarned,
     CollationsDiffer,
     KeysCountUp,
     KeysOverlap,
@@ -100,13 +101,14 @@ class Item:
         return f"[{self.code}] {self.message}" if self.code else self.message
 
 
-def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
-    """Return the item of a problem, with the error's code and next step."""
-    return Item(name, severity, place, error.message, error.code, error.next_step)
+def problem(name: str, place: str, error: UnshardError, severity: Severity | None = None) -> Item:
+    """Return the item of a problem; without a severity its class decides (CheckWarned)."""
+    own = Severity.WARNING if isinstance(error, CheckWarned) else Severity.ERROR
+    return Item(name, severity or own, place, error.message, error.code, error.next_step)
 
 
 def verdict(
-    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
+    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity | None = None
 ) -> list[Item]:
     """Return one item per problem; without problems, one with the message `fine`, unless it is empty."""
     found = [problem(name, place, error, severity) for error in errors]

@@ -194,7 +194,7 @@ def foreign_key_items(
         lacking = [*left, *without_like([key for key in made if key.child in existing], present)]
         if lacking:
             error = ForeignKeyLacking(source, shortened([str(key) for key in lacking]))
-            items.append(problem(ITEM, f"source {source}", error, Severity.WARNING))
+            items.append(problem(ITEM, f"source {source}", error))
     return [*items, *_not_of_shards(task, groups, keys, present)]
 
 
@@ -309,12 +309,8 @@ def _ask(
         *_binlog_items(source, place, values),
         *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
         *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards" if readable else ""),
-        *verdict(
-            "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
-        ),
-        *verdict(
-            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
-        ),
+        *verdict("conn_number", place, scarce(connection, place, values, needed), f"room for {needed}"),
+        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
         *verdict(
             "routes", place, found.problems, f"{len(set(found.targets.values()))} targets" if found.targets else ""
         ),
@@ -324,11 +320,10 @@ def _ask(
             place,
             under_way(source, found.online_tables, found.doubtful),
             "no tool changes a shard" if found.targets else "",
-            Severity.WARNING,
         ),
         *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
         *_table_items(place, schemas, {} if locks else found.engines, about_keys),
-        *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
+        *(problem("sequence", place, SequenceLeftOut(str(table))) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
@@ -376,7 +371,7 @@ def _version_items(instance: Instance, place: str, version: str) -> list[Item]:
     actual = "mariadb" if "mariadb" in version.lower() else "mysql"
     if declared not in ("", actual):
         return [problem("version", place, FlavorWrong(instance.source.id, declared, version))]
-    return verdict("version", place, version_problems(place, version), version, Severity.WARNING)
+    return verdict("version", place, version_problems(place, version), version)
 
 
 def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
@@ -390,14 +385,14 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
         engine = engine_problems(source, values["binlog_storage_engine"])
         items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
     sparse = image_problems(source, image) if image else []
-    items += verdict("binlog_row_image", place, sparse, image, Severity.WARNING)
+    items += verdict("binlog_row_image", place, sparse, image)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
     shown = "forever" if retention is None else f"for {retention}"
     return [
         *items,
         Item("binlog_row_metadata", Severity.OK, place, description),
-        *verdict("binlog_retention", place, retention_problems(source, retention), shown, Severity.WARNING),
+        *verdict("binlog_retention", place, retention_problems(source, retention), shown),
     ]
 
 
@@ -492,4 +487,4 @@ def _table_items(
     ]
     problems += about_keys
     fine = "every shard has a key, none a foreign key" if schemas else ""
-    return verdict("table_schema", place, problems, fine, Severity.WARNING)
+    return verdict("table_schema", place, problems, fine)

@@ -181,7 +181,7 @@ def key_items(
         place, present = f"target {target}", existing.get(target)
         counting = [] if _are_apart(task, shards, present) else counting_up(target, shards)
         fine = "the shards do not number their keys separately"
-        items += verdict("auto_increment_ID", place, counting, fine, Severity.WARNING)
+        items += verdict("auto_increment_ID", place, counting, fine)
         constants = _constants(task, shards)
         # A table with extracted columns is never created like its shards; it has an item of its own.
         model = present or next((shards[shard] for shard in shards if not any(constants.values())), None)
@@ -450,8 +450,8 @@ class TriedStructure:
     is_first: bool
     """Whether the run may create the target table like this shard, the first of its source."""
 
-    def problem(self, kind: type[UnshardError], *arguments: str, severity: Severity = Severity.WARNING) -> Item:
-        return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments), severity)
+    def problem(self, kind: type[UnshardError], *arguments: str) -> Item:
+        return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments))
 
 
 def _tried(
@@ -482,7 +482,7 @@ def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
             yield each.problem(TrialTableRefused, part, refused.message)
         else:
             remedy = _remedy(refused).format(table=each.target)
-            yield each.problem(StructureRefused, part, refused.message, remedy, severity=Severity.ERROR)
+            yield each.problem(StructureRefused, part, refused.message, remedy)
     if each.schema.lacks_transactions and each.is_first:
         yield each.problem(EngineKept if each.exists else EngineReplaced, each.schema.lacks_transactions)
     if each.schema.left_out and each.is_first and not each.exists:
@@ -523,7 +523,7 @@ def _differences(each: TriedStructure, made: TableSchema) -> Iterator[Item]:
         elif index.unique and found.prefixed and not index.prefixed:
             columns = ", ".join(index.columns)
             made_of = f"the key {index.name} on the first characters of ({columns})"
-            yield each.problem(KeyShortened, f"all of ({columns})", made_of, severity=Severity.ERROR)
+            yield each.problem(KeyShortened, f"all of ({columns})", made_of)
     changes = [*lost, *narrower(made, each.schema), *(f"it warns: {warning}" for warning in each.trial.warnings)]
     if changes:
         yield each.problem(StructureAltered, "; ".join(changes))
@@ -540,7 +540,7 @@ def _clustered_items(task: Task, clustered: list[TableId]) -> list[Item]:
     if not clustered or not task.task_mode.syncs or task.options.primary_key is PrimaryKey.CLUSTERED:
         return []
     errors: list[UnshardError] = [PrimaryKeyClustered(shortened([str(target) for target in clustered]))]
-    return verdict("clustered_key", "target", errors, "", Severity.WARNING)
+    return verdict("clustered_key", "target", errors, "")
 
 
 # --- the target
@@ -570,7 +570,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
                     *(
                         []
                         if "tidb" in version.lower()
-                        else verdict("version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)
+                        else verdict("version", PLACE, version_problems(PLACE, version), version)
                     ),
                     *(problem("version", PLACE, error) for error in target_problems(version)),
                     *verdict("local_infile", PLACE, infile, values.get("local_infile", ""), Severity.WARNING),
@@ -579,7 +579,6 @@ def check_target(task: Task, connections: Connections) -> Checked:
                         PLACE,
                         scarce(connection, PLACE, values, needed),
                         f"room for {needed}",
-                        Severity.WARNING,
                     ),
                     *verdict("target_settings", PLACE, wrong_settings(session), "fit" if session else ""),
                     *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
@@ -649,20 +648,17 @@ def check_tables(
         if present is not None and present.lacks_transactions:
             wrong.append(EngineNotTransactional(str(target), present.lacks_transactions))
         wrong += [TargetNotEmpty(str(target))] if target in filled else []
-        wrong += [error for error in repeats.get(target, ()) if isinstance(error, CheckFailed)]
+        repeated = repeats.get(target, [])
+        wrong += [error for error in repeated if isinstance(error, CheckFailed)]
         collations = {str(shard): structure.collation for shard, structure in shards.items()}
         collations |= {PLACE: existing[target].collation} if target in existing else {}
-        items += [
-            problem("collation", f"target {target}", error, Severity.WARNING)
-            for error in collation_problems("the default collation of tables", collations)
-        ]
+        differing, place = collation_problems("the default collation of tables", collations), f"target {target}"
+        items += verdict("collation", place, differing, "")
         narrow = [] if wrong or target not in existing else _narrower(task, target, existing[target], shards)
-        narrow += [error for error in repeats.get(target, ()) if isinstance(error, CheckWarned)]
-        fine = "exists and fits" if target in existing else "will be created"
-        place = f"target {target}"
-        found = [problem("target_tables", place, error) for error in wrong]
-        found += [problem("target_tables", place, error, Severity.WARNING) for error in narrow]
-        items += found or verdict("target_tables", place, (), fine)
+        narrow += [error for error in repeated if isinstance(error, CheckWarned)]
+        items += verdict(
+            "target_tables", place, wrong + narrow, "exists and fits" if target in existing else "will be created"
+        )
     return items
 
 
