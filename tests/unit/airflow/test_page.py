@@ -447,7 +447,7 @@ def test_task_shows_orders_about_statements(stage: Stage) -> None:
     used = StatementCommand(1, CommandKind.SKIP, StatementPlace("s2", gtid="0-1-7"))
     met = Location("b.8", 5)
     stage.books.reading_ = {
-        "orders": (
+        "commands": (
             CommandRecord(
                 waits, CommandState.WAITING, EVIL, "command line", f"because {EVIL}", NOW, None, None, None, ""
             ),
