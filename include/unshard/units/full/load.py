@@ -116,7 +116,7 @@ def _are_dumped(work: Work) -> bool:
 
 
 def _postpone(work: Work, target: TableId) -> None:
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection, target_guard(connection, target):
+    with work.target_connection() as connection, target_guard(connection, target):
         if not keeps_pages(connection) or has_rows(connection, target):
             return
         indexes = late_indexes(read_schema(connection, target))
@@ -134,7 +134,7 @@ def _postpone(work: Work, target: TableId) -> None:
 
 
 def _make(work: Work, target: TableId, indexes: tuple[LateIndex, ...], seconds: int) -> None:
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection, contextlib.ExitStack() as stack:
+    with work.target_connection() as connection, contextlib.ExitStack() as stack:
         try:
             stack.enter_context(target_guard(connection, target, seconds))
         except DdlStillRunning:

@@ -118,7 +118,7 @@ def shard_named(work: Work, text: str) -> Shard:
 def plan_reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadPlan:
     """Return what a reload would do; raises the coded error that says why it is not possible."""
     _refuse_kind(work, shard)
-    with contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as connection:
+    with work.source_connection(shard.source) as connection:
         return _planned(work, shard, columns, connection)
 
 
@@ -317,7 +317,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
     with (
         contextlib.closing(open_session(work.writer())) as target,
         _reading(work, shard) as source,
-        contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as beside,
+        work.source_connection(shard.source) as beside,
     ):
         pair = Pair(work.task.meta_schema, work.task.name, shard.source, _state(work, shard).target)
         prepare_fence(target, pair)
