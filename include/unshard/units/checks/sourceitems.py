@@ -34,26 +34,7 @@ from unshard.core.sql.literals import INTEGERS, is_known
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
-from unshard.errors import UnshardError
-from unshard.errors.checks import (
-    BinlogDisabled,
-    BinlogHidesSchemas,
-    BinlogSettingWrong,
-    ConnectionsScarce,
-    FlavorWrong,
-    ForeignKeysLeft,
-    ImageUnderCondition,
-    KeylessTable,
-    KeylessUnderCondition,
-    NoTablesYet,
-    NotTransactional,
-    PrivilegesMissing,
-    SequenceLeftOut,
-    ServerIdZero,
-    StartBeyond,
-    StartGone,
-    StartWithin,
-)
+from unshard.errors import UnshardError, checks
 from unshard.errors.config import StartUnset
 from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
@@ -101,9 +82,9 @@ def _not_applied(instance: Instance, schemas: Schemas, image: str) -> Iterator[U
     where, source = instance.dump.where, instance.source.id
     keyless = [str(Shard(source, table)) for table, schema in schemas.items() if not schema.key]
     if keyless:
-        yield KeylessUnderCondition(shortened(keyless), where)
+        yield checks.KeylessUnderCondition(shortened(keyless), where)
     if image.upper() in LACKING:
-        yield ImageUnderCondition(source, image, where)
+        yield checks.ImageUnderCondition(source, image, where)
 
 
 # --- column mappings
@@ -170,7 +151,7 @@ def problems_of_source(
     found: list[UnshardError] = []
     if keys and not are_checked:
         tables = sorted({key.child for key in keys})
-        found.append(ForeignKeysLeft(source, shortened([str(table) for table in tables])))
+        found.append(checks.ForeignKeysLeft(source, shortened([str(table) for table in tables])))
     if not are_logged and (cascades := [str(key) for key in keys if key.cascades]):
         found.append(ForeignKeysCascade(source, shortened(cascades)))
     return found
@@ -292,8 +273,8 @@ def _ask(
     found = find_shards(connection, instance)
     readable, refused = _readable(connection, found.targets, known)
     schemas, unsupported = structures.read_each(connection, sorted(readable))
-    zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
+    zero = [checks.ServerIdZero(source)] if values["server_id"] == "0" else []
+    no_shards = [] if found.targets or found.problems else [checks.NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
@@ -323,7 +304,7 @@ def _ask(
         ),
         *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
         *_table_items(place, schemas, {} if locks else found.engines, about_keys),
-        *(problem("sequence", place, SequenceLeftOut(str(table))) for table in found.sequences),
+        *(problem("sequence", place, checks.SequenceLeftOut(str(table))) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
@@ -354,7 +335,7 @@ def lacking(
     """Return the error that names the privileges that the account lacks on that scope."""
     missing = missing_privileges(known, privileges, schema)
     scope = "*.*" if schema == "*" else f"{identifier(schema)}.*"
-    return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
+    return [checks.PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
 
 
 def scarce(connection: Connection, place: str, values: Mapping[str, str], needed: int) -> list[UnshardError]:
@@ -363,23 +344,23 @@ def scarce(connection: Connection, place: str, values: Mapping[str, str], needed
     if not limit:  # TiDB: no limit
         return []
     free = limit - serverstate.open_connections(connection)
-    return [ConnectionsScarce(place, needed, free)] if free < needed else []
+    return [checks.ConnectionsScarce(place, needed, free)] if free < needed else []
 
 
 def _version_items(instance: Instance, place: str, version: str) -> list[Item]:
     declared = str(instance.source.flavor)
     actual = "mariadb" if "mariadb" in version.lower() else "mysql"
     if declared not in ("", actual):
-        return [problem("version", place, FlavorWrong(instance.source.id, declared, version))]
+        return [problem("version", place, checks.FlavorWrong(instance.source.id, declared, version))]
     return verdict("version", place, version_problems(place, version), version)
 
 
 def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
     if values["log_bin"] != "ON":
-        return [problem("binlog_enable", place, BinlogDisabled(source))]
+        return [problem("binlog_enable", place, checks.BinlogDisabled(source))]
     items = [Item("binlog_enable", Severity.OK, place, "ON")]
     form, image = values.get("binlog_format", ""), values.get("binlog_row_image", "")
-    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() not in ("ROW", "") else []
+    wrong = [checks.BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() not in ("ROW", "") else []
     items += verdict("binlog_format", place, wrong, form)
     if "binlog_storage_engine" in values:
         engine = engine_problems(source, values["binlog_storage_engine"])
@@ -429,7 +410,9 @@ def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableI
             ("binlog-ignore-db", ignored, schemas & ignored),
         ):
             if lost:
-                errors.append(BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost))))
+                errors.append(
+                    checks.BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost)))
+                )
     return verdict("binlog_db", f"source {source}", errors, "no schema is hidden" if rows and schemas else "")
 
 
@@ -448,11 +431,11 @@ def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError
     assert start is not None
     files = upstream.binlog_files(connection)
     if files and start.file not in files:
-        return [StartGone(source, start.file, next(iter(files)))]
+        return [checks.StartGone(source, start.file, next(iter(files)))]
     size = files.get(start.file, start.position)
     if start.position > size:
-        return [StartBeyond(source, str(start), size)]
-    return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
+        return [checks.StartBeyond(source, str(start), size)]
+    return [] if upstream.is_border(connection, start) else [checks.StartWithin(source, str(start))]
 
 
 def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
@@ -479,9 +462,9 @@ def _table_items(
     about_keys: Sequence[UnshardError],
 ) -> list[Item]:
     keyless = [table for table, schema in schemas.items() if not schema.key]
-    problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
+    problems: list[UnshardError] = [checks.KeylessTable(str(table)) for table in keyless]
     problems += [
-        NotTransactional(str(table), engines[table])
+        checks.NotTransactional(str(table), engines[table])
         for table in keyless
         if engines and engines[table].lower() not in TRANSACTIONAL
     ]
