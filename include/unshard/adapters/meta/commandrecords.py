@@ -32,8 +32,6 @@ from unshard.adapters.meta.rowvalues import (
     location_columns,
     location_of,
     read_stored,
-    shard_columns,
-    target_columns,
     target_of,
     verdict_columns,
 )
@@ -199,21 +197,21 @@ class LockCommands(Records):
             for entry in entries:
                 asked = {"seq": entry.seq, "state": EntryState.PENDING, "reason": entry.reason}
                 asked |= {"after_digest": "", "decision": ""}
-                changed = bool(db.update(SHARD_DDL, {"reason": ""}, **shard_columns(entry.shard), **asked)) or changed
+                changed = bool(db.update(SHARD_DDL, {"reason": ""}, shard=entry.shard, **asked)) or changed
             if changed:
                 record_command(db, lock, command)
         return changed
 
     def drop_shard(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         """Drop a shard from its group; waive its pending skips and lift the suspension of its target."""
-        key = shard_columns(shard)
+        key = {"shard": shard}
         with self._db.transaction() as db:
             if not db.update(SHARD, {"dropped": True}, **key, dropped=0):
                 return False
             waived = {"state": WAIVED, "updated_at": tables.NOW}
             db.update(DDL_LOCK_MEMBER, waived, **key, state=PENDING_SKIP)
             target = target_of(db.one(SHARD, **key))
-            db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, **target_columns(target))
+            db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, target=target)
             record_command(db, lock, command)
         return True
 
@@ -324,7 +322,7 @@ def use(db: TaskWriter, plan: Plan) -> None:
 
 def drop_waiting(db: TaskWriter, shard: Shard) -> None:
     """Delete the queue and the held rows of a dropped shard, in the transaction of a window of its source."""
-    key = shard_columns(shard)
+    key = {"shard": shard}
     if db.value(SHARD, SHARD.c.dropped, **key):
         db.delete(HELD_ROWS, **key)
         done = {"state": EntryState.RESOLVED, "outcome": "dropped", "resolved_at": tables.NOW}
@@ -343,11 +341,11 @@ def _open(db: TaskWriter, lock: str, begun: bool = False) -> AnyRow | None:
 
 def _change(db: TaskWriter, entry: QueueEntry, values: Mapping[str, Any]) -> bool:
     same = {"seq": entry.seq, "state": EntryState.PENDING, "fingerprint": entry.fingerprint}
-    return bool(db.update(SHARD_DDL, values, **shard_columns(entry.shard), **same))
+    return bool(db.update(SHARD_DDL, values, shard=entry.shard, **same))
 
 
 def _exempt(db: TaskWriter, lock: str, shard: Shard, state: str, seq: int | None) -> bool:
-    row = {"lock_id": lock, **shard_columns(shard), "state": state, "seq": seq, "updated_at": tables.NOW}
+    row = {"lock_id": lock, "shard": shard, "state": state, "seq": seq, "updated_at": tables.NOW}
     return db.add(DDL_LOCK_MEMBER, row)
 
 

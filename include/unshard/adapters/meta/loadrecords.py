@@ -11,8 +11,8 @@ from sqlalchemy.dialects.mysql import DOUBLE
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.database import Records
-from unshard.adapters.meta.gateway import AnyRow, TaskReader
-from unshard.adapters.meta.rowvalues import Persisted, shard_columns, target_columns, target_name, target_of
+from unshard.adapters.meta.gateway import AnyRow, TaskReader, columns_of
+from unshard.adapters.meta.rowvalues import Persisted, target_name, target_of
 from unshard.adapters.meta.rowvalues import read_stored as read_value
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
@@ -71,7 +71,8 @@ class Chunks(Records):
             new = {(chunk.shard, chunk.number): chunk for chunk in chunks if chunk.shard not in have}
             if new:
                 # The driver makes one INSERT of many rows, because all values are parameters.
-                db.execute(insert(LOAD_CHUNK), [{"task": db.task, **_row(chunk, now)} for chunk in new.values()])
+                rows = [columns_of({"task": db.task, **_row(chunk, now)}) for chunk in new.values()]
+                db.execute(insert(LOAD_CHUNK), rows)
             return _chunks(db, source)
 
     def dumped(self, chunk_id: int, files: Sequence[DumpedFile], millis: int = 0) -> bool:
@@ -89,7 +90,7 @@ class Chunks(Records):
             took = {"dumped_at": tables.NOW, "dump_millis": millis // len(files)}
             db.update(LOAD_CHUNK, {**_row(first, tables.NOW), **took}, id=chunk_id)
             newest = func.max(LOAD_CHUNK.c.number)
-            last = int(db.value(LOAD_CHUNK, newest, **shard_columns(planned.shard)) or 0) if others else 0
+            last = int(db.value(LOAD_CHUNK, newest, shard=planned.shard) or 0) if others else 0
             for number, part in enumerate(others, last + 1):
                 db.insert(LOAD_CHUNK, {**_row(replace(part, number=number), tables.NOW), **took})
             return True
@@ -101,11 +102,11 @@ class Chunks(Records):
         """
         with self._db.transaction() as db:
             lock_source(db, shard.source)
-            old = tuple(map(_chunk, db.select(LOAD_CHUNK, **shard_columns(shard), lock=True)))
+            old = tuple(map(_chunk, db.select(LOAD_CHUNK, shard=shard, lock=True)))
             if any(chunk.state is ChunkState.LOADED for chunk in old):
                 raise ChunkGone(str(shard), old[0].number)
             for table in (LOAD_CHUNK, tables.deferred_row):
-                db.delete(table, **shard_columns(shard))
+                db.delete(table, shard=shard)
             chunk = Chunk(0, shard, target, 1, None, None, weight=sum(chunk.weight for chunk in old))
             db.insert(LOAD_CHUNK, _row(chunk, tables.NOW))
             return old
@@ -166,13 +167,13 @@ class LateIndexes(Records):
 
     def note(self, target: TableId, indexes: tuple[LateIndex, ...]) -> None:
         """Record indexes before they are dropped; an existing record stays unchanged."""
-        row = {**target_columns(target), "indexes": codec.dumps(indexes), "noted_at": tables.NOW}
+        row = {"target": target, "indexes": codec.dumps(indexes), "noted_at": tables.NOW}
         with self._db.transaction() as db:
             db.add(LATE_INDEX, row)
 
     def forget(self, target: TableId) -> None:
         with self._db.transaction() as db:
-            db.delete(LATE_INDEX, **target_columns(target))
+            db.delete(LATE_INDEX, target=target)
 
 
 def _chunks(db: TaskReader, source: str) -> tuple[Chunk, ...]:

@@ -29,9 +29,7 @@ from unshard.adapters.meta.rowvalues import (
     are_same,
     earliest,
     location_columns,
-    shard_columns,
     shard_of,
-    target_columns,
     target_name,
     target_of,
 )
@@ -129,10 +127,10 @@ class Collisions(Records):
             **_owner_columns(collision.owner),
         }
         row = {
-            **target_columns(collision.target),
+            "target": collision.target,
             "key_shown": collision.key,
             "key_condition": collision.condition,
-            **shard_columns(collision.shard),
+            "shard": collision.shard,
             "others": 0,
             "first_at": tables.NOW,
             **again,
@@ -207,7 +205,7 @@ class Reloads(Records):
     """Rows of `column_reload`: columns of shards that are read again, and how far they are."""
 
     def get(self, shard: Shard, columns: Collection[str]) -> Reload | None:
-        row = self._db.row(RELOAD, **shard_columns(shard), digest=names_digest(columns))
+        row = self._db.row(RELOAD, shard=shard, digest=names_digest(columns))
         return _reload(row) if row else None
 
     def newest(self, number: int = SHOWN) -> tuple[Reload, ...]:
@@ -217,11 +215,11 @@ class Reloads(Records):
     def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
         """Return the shards of a target whose columns were not reloaded after a time; only those that existed then."""
         same, is_old = are_same(tables.table_schema, SHARD, *SHARD_NAME), tables.table_schema.c.recorded_at <= since
-        present = {**target_columns(target), "has_left": 0, "dropped": 0}
+        present = {"target": target, "has_left": 0, "dropped": 0}
         shards = set(map(shard_of, self._db.select(SHARD, exists().where(same, is_old), **present)))
         if not shards:
             return ()
-        done = {**target_columns(target), "state": ReloadState.DONE}
+        done = {"target": target, "state": ReloadState.DONE}
         names: dict[Shard, set[str]] = {}
         for reload in map(_reload, self._db.select(RELOAD, RELOAD.c.began_at >= since, **done)):
             names.setdefault(reload.shard, set()).update(name.lower() for name in reload.columns)
@@ -232,9 +230,9 @@ class Reloads(Records):
         self, shard: Shard, target: TableId, columns: Collection[str], basis: str, command: IssuedCommand | None
     ) -> bool:
         """Record a reload; return whether it continues an earlier one. `command` is that of a person."""
-        key = {**shard_columns(shard), "digest": names_digest(columns)}
+        key = {"shard": shard, "digest": names_digest(columns)}
         fresh = {
-            **target_columns(target),
+            "target": target,
             "names": json.dumps([*columns], ensure_ascii=False),
             "state": ReloadState.READING,
             "basis": basis,
@@ -294,13 +292,13 @@ def forget_rows(db: TaskWriter, plan: Plan, deleted: Sequence[int]) -> None:
     `deleted` are the numbers of rows that were deleted from the targets.
     """
     for each, rows in zip(plan.deletions, deleted, strict=True):
-        shard = shard_columns(each.shard)
+        shard = {"shard": each.shard}
         db.delete(HELD_ROWS, **shard)
         db.delete(DEFERRED_ROW, **shard)
         mended = {"state": RowErrorState.MENDED, "last_at": tables.NOW}
         db.update(ROW_ERROR, mended, **shard, state=RowErrorState.OPEN)
         row = {
-            **target_columns(each.target),
+            "target": each.target,
             "statement": each.text,
             "row_count": rows,
             "window": plan.number,
@@ -400,7 +398,7 @@ class SuspendedTargets(Records):
         return tuple(cut)
 
     def lift(self, stop: SuspendedTarget, command: IssuedCommand | None = None) -> bool:
-        is_open = {"source": stop.source, **target_columns(stop.target), "window": stop.window, "is_open": 1}
+        is_open = {"source": stop.source, "target": stop.target, "window": stop.window, "is_open": 1}
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
             if lifted and command is not None:
@@ -415,13 +413,13 @@ def keep(db: TaskWriter, plan: Plan, stopped: Mapping[TableId, SuspendedTarget])
     """
     for release in plan.releases:
         if release.target in stopped and stopped[release.target].is_partial:
-            db.update(tables.held_rows, {"safe": True}, **shard_columns(release.shard))
+            db.update(tables.held_rows, {"safe": True}, shard=release.shard)
     for target in plan.targets - stopped.keys():
-        db.delete(SUSPENDED_TARGET, source=plan.source, **target_columns(target), is_open=0)
+        db.delete(SUSPENDED_TARGET, source=plan.source, target=target, is_open=0)
 
 
 def _stop(db: TaskWriter, plan: Plan, refusal: Refusal, structure: str) -> bool:
-    mine = {"source": plan.source, **target_columns(refusal.target)}
+    mine = {"source": plan.source, "target": refusal.target}
     # A target that does not exist has no fence and no rows.
     fence = db.value(FENCE, FENCE.c.window, **mine, lock=True)
     if fence is not None and fence >= plan.number:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 from sqlalchemy import and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
-from unshard.adapters.meta.gateway import AnyRow
+from unshard.adapters.meta.gateway import AnyRow, columns_of
 from unshard.core import codec
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.model import Location, Shard, TableId
@@ -53,14 +53,9 @@ def location_of(row: AnyRow, prefix: str = "") -> Location | None:
     return None if file is None else Location(file, getattr(row, f"{prefix}position"))
 
 
-def shard_columns(shard: Shard) -> dict[str, Any]:
-    """Return the columns that name a shard."""
-    return {"source": shard.source, "shard_schema": shard.table.schema, "shard_table": shard.table.name}
-
-
 def target_columns(target: TableId) -> dict[str, Any]:
     """Return the columns that name a target table."""
-    return {"target_schema": target.schema, "target_table": target.name}
+    return columns_of({"target": target})
 
 
 def location_columns(location: Location | None, prefix: str = "") -> dict[str, Any]:
@@ -117,30 +112,31 @@ class Persisted(Generic[T]):
         hints, described, omitted = get_type_hints(kind), cast(Any, kind), apart.split()
         columns = {each.name: names.get(each.name, each.name) for each in fields(described) if each.name not in omitted}
         self._kind = kind
-        self._fields = [(name, column, *_conversion(hints[name])) for name, column in columns.items()]
+        self._fields = [(name, column, _reader(hints[name])) for name, column in columns.items()]
 
     def of(self, row: AnyRow, **apart: Any) -> T:
         """Return the value of a row."""
-        return self._kind(**{name: read(row, column) for name, column, read, _ in self._fields}, **apart)
+        return self._kind(**{name: read(row, column) for name, column, read in self._fields}, **apart)
 
     def columns(self, value: T) -> dict[str, Any]:
         """Return the columns of a value."""
         found: dict[str, Any] = {}
-        for name, column, _, write in self._fields:
-            found |= write(getattr(value, name), column)
+        for name, column, read in self._fields:
+            own = getattr(value, name)
+            found |= location_columns(own, column) if read is location_of else {column: own}
         return found
 
 
-Conversion = tuple[Callable[[AnyRow, str], Any], Callable[[Any, str], dict[str, Any]]]
-"""How a field is read from a column, or those with a prefix, and written."""
-OF_SEVERAL: dict[Any, Conversion] = {
-    Shard: (lambda row, _: shard_of(row), lambda value, _: shard_columns(value)),
-    TableId: (lambda row, _: target_of(row), lambda value, _: target_columns(value)),
-    Location: (location_of, location_columns),
+READERS: dict[Any, Callable[[AnyRow, str], Any]] = {
+    Shard: lambda row, _: shard_of(row),
+    TableId: lambda row, _: target_of(row),
+    Location: location_of,
 }
+"""How a field of several columns is read; a column is the prefix of those of a location."""
 
 
-def _conversion(hint: Any) -> Conversion:
+def _reader(hint: Any) -> Callable[[AnyRow, str], Any]:
+    """Return the function that reads a field of a type from a column."""
     kind, *_ = [each for each in get_args(hint) or (hint,) if each is not NoneType]
 
     def read(row: AnyRow, column: str) -> Any:
@@ -148,7 +144,7 @@ def _conversion(hint: Any) -> Conversion:
         return None if found is None else kind(found)
 
     is_converted = kind is bool or (isinstance(kind, type) and issubclass(kind, Enum))
-    return OF_SEVERAL.get(kind) or (read if is_converted else getattr, lambda value, column: {column: value})
+    return READERS.get(kind) or (read if is_converted else getattr)
 
 
 HELD_FILE = Persisted(HeldFile, rows="row_count", is_raw="raw")

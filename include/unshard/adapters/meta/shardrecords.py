@@ -39,10 +39,8 @@ from unshard.adapters.meta.rowvalues import (
     location_columns,
     read_stored,
     replacement_of,
-    shard_columns,
     shard_name,
     shard_of,
-    target_columns,
     target_name,
     target_of,
     verdict_columns,
@@ -153,7 +151,7 @@ class Structures(Records):
 
     def fed(self, target: TableId) -> frozenset[Shard]:
         """Return all shards that a target has ever had, by their last names."""
-        mine = self._db.mine(TABLE_SCHEMA, **target_columns(target))
+        mine = self._db.mine(TABLE_SCHEMA, target=target)
         rows = self._db.fetch(select(*shard_name(TABLE_SCHEMA)).where(mine).distinct())
         return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
 
@@ -173,7 +171,7 @@ class Structures(Records):
         with self._db.snapshot() as db:
             found = []
             for shard in sorted(set(map(shard_of, db.select(SHARD_DDL, SHARD_DDL.c.unnamed != 0, source=source)))):
-                mine = shard_columns(shard)
+                mine = {"shard": shard}
                 state = db.one(SHARD, **mine)
                 entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
                 first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
@@ -184,7 +182,7 @@ class Structures(Records):
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         return tuple(
             StructureChange(shard, target_of(row), Location(row.file, row.position), row.digest)
-            for row in self._db.select(TABLE_SCHEMA, **shard_columns(shard), order=TABLE_SCHEMA.c.number)
+            for row in self._db.select(TABLE_SCHEMA, shard=shard, order=TABLE_SCHEMA.c.number)
         )
 
     def put(self, schema: TableSchema) -> str:
@@ -209,13 +207,13 @@ class Structures(Records):
     def set_start(self, shard: Shard, start: Location) -> None:
         """Record that the dump has all rows of the shard up to `start`; windows skip them."""
         with self._db.transaction() as db:
-            db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
+            db.update(SHARD, location_columns(start, "start_"), shard=shard)
 
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
         """Store findings and the structures that follow from them."""
         with self._db.transaction() as db:
             lock_source(db, shard.shard.source)
-            mine = shard_columns(shard.shard)
+            mine = {"shard": shard.shard}
             if not db.has(SHARD, **mine, shard_uid=shard.shard_uid):
                 return  # the shard was renamed, and another one may have its name
             for finding in findings:
@@ -239,7 +237,7 @@ class Structures(Records):
         """Store the named structures of a shard, unless another shard has its name by now."""
         with self._db.transaction() as db:
             lock_source(db, before.shard.source)
-            mine = shard_columns(before.shard)
+            mine = {"shard": before.shard}
             if not db.has(SHARD, **mine, shard_uid=before.shard_uid):
                 return
             for old, new in zip(before.entries, after.entries, strict=True):
@@ -255,7 +253,7 @@ class Structures(Records):
 def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
     """Read shards in the caller's transaction."""
     of_source: dict[str, Any] = {"source": source} if source else {}
-    of_target = target_columns(target) if target else {}
+    of_target = {"target": target} if target else {}
     queue = db.select(SHARD_DDL, **of_source, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
     held = db.select(HELD_ROWS, **of_source, order=HELD_ORDER)
     return _states(db.select(SHARD, **of_source, **of_target, order=shard_name(SHARD)), queue, held)
@@ -263,7 +261,7 @@ def read_shards(db: TaskReader, source: str | None = None, target: TableId | Non
 
 def record_change(db: TaskWriter, change: StructureChange, window: int) -> None:
     """Append to a shard's history and set its present structure; idempotent."""
-    key, target, location = shard_columns(change.shard), target_columns(change.target), change.location
+    key, target, location = {"shard": change.shard}, {"target": change.target}, change.location
     last = db.row(TABLE_SCHEMA, **key, order=TABLE_SCHEMA.c.number.desc(), limit=1)
     if last and (last.file, last.position, last.digest) == (location.file, location.position, change.structure):
         return
@@ -301,12 +299,12 @@ def move_shards(db: TaskWriter, renames: Sequence[Rename], window: int) -> None:
     between = [Shard(rename.shard.source, TableId("", str(number))) for number, rename in enumerate(renames)]
     for rename, place in zip(renames, between, strict=True):
         for table in (*MOVED, TABLE_SCHEMA):
-            db.update(table, shard_columns(place), **shard_columns(rename.shard))
+            db.update(table, {"shard": place}, shard=rename.shard)
     for rename, place in zip(renames, between, strict=True):
-        shard = shard_columns(Shard(place.source, rename.to))
+        shard = {"shard": Shard(place.source, rename.to)}
         for table in MOVED:
             db.delete(table, **shard)
-            db.update(table, shard, **shard_columns(place))
+            db.update(table, shard, shard=place)
         _append_history(db, place, rename, window)
 
 
@@ -315,22 +313,22 @@ def note_renames(db: TaskWriter, renames: Sequence[Rename]) -> None:
 
     This comes first in the transaction: a process that accepts DDL locks the target before its shards, too.
     """
-    rows = [db.row(SHARD, **shard_columns(rename.shard)) for rename in renames]
+    rows = [db.row(SHARD, shard=rename.shard) for rename in renames]
     for target in sorted({target_of(row) for row in rows if row is not None}):
-        db.update(JOIN_TARGET, {"version": JOIN_TARGET.c.version + 1}, **target_columns(target))
+        db.update(JOIN_TARGET, {"version": JOIN_TARGET.c.version + 1}, target=target)
 
 
 def _append_history(db: TaskWriter, place: Shard, rename: Rename, window: int) -> None:
     """Append the shard's history to that of the new name, then the rename."""
-    shard = shard_columns(Shard(place.source, rename.to))
+    shard = {"shard": Shard(place.source, rename.to)}
     newest = func.coalesce(func.max(TABLE_SCHEMA.c.number), 0)
     known = db.value(TABLE_SCHEMA, newest, **shard)
-    db.update(TABLE_SCHEMA, {**shard, "number": TABLE_SCHEMA.c.number + known}, **shard_columns(place))
+    db.update(TABLE_SCHEMA, {**shard, "number": TABLE_SCHEMA.c.number + known}, shard=place)
     now = db.one(SHARD, **shard)
     row = {
         **shard,
         "number": db.value(TABLE_SCHEMA, newest, **shard) + 1,
-        **target_columns(target_of(now)),
+        "target": target_of(now),
         **location_columns(rename.location),
         "window": window,
         "digest": None if now.has_left else now.digest,
@@ -438,7 +436,7 @@ def _complete_history(db: TaskWriter, mine: dict[str, Any], known: Mapping[Locat
 
 
 def _with_unknowns(db: TaskReader, shard: Shard) -> ShardWithUnknowns | None:
-    mine = shard_columns(shard)
+    mine = {"shard": shard}
     state, records = db.row(SHARD, **mine), _records(db, mine)
     if state is None or state.dropped or not records:
         return None
