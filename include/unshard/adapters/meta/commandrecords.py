@@ -204,13 +204,12 @@ class LockCommands(Records):
 
     def drop_shard(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         """Drop a shard from its group; waive its pending skips and lift the suspension of its target."""
-        key = {"shard": shard}
         with self._db.transaction() as db:
-            if not db.update(SHARD, {"dropped": True}, **key, dropped=0):
+            if not db.update(SHARD, {"dropped": True}, shard=shard, dropped=0):
                 return False
             waived = {"state": WAIVED, "updated_at": tables.NOW}
-            db.update(DDL_LOCK_MEMBER, waived, **key, state=PENDING_SKIP)
-            target = target_of(db.one(SHARD, **key))
+            db.update(DDL_LOCK_MEMBER, waived, shard=shard, state=PENDING_SKIP)
+            target = target_of(db.one(SHARD, shard=shard))
             db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, target=target)
             record_command(db, lock, command)
         return True
@@ -322,11 +321,10 @@ def use(db: TaskWriter, plan: Plan) -> None:
 
 def drop_waiting(db: TaskWriter, shard: Shard) -> None:
     """Delete the queue and the held rows of a dropped shard, in the transaction of a window of its source."""
-    key = {"shard": shard}
-    if db.value(SHARD, SHARD.c.dropped, **key):
-        db.delete(HELD_ROWS, **key)
+    if db.value(SHARD, SHARD.c.dropped, shard=shard):
+        db.delete(HELD_ROWS, shard=shard)
         done = {"state": EntryState.RESOLVED, "outcome": "dropped", "resolved_at": tables.NOW}
-        db.update(SHARD_DDL, done, **key, state=EntryState.PENDING)
+        db.update(SHARD_DDL, done, shard=shard, state=EntryState.PENDING)
 
 
 def _open(db: TaskWriter, lock: str, begun: bool = False) -> AnyRow | None:

@@ -107,15 +107,15 @@ class JoinedTargets(Records):
 
     def rows(self, target: TableId, shards: Collection[Shard]) -> tuple[JoinedRows, OpenChange | None] | None:
         """Return the ids for rows of these shards, and the open change of the target; None if it has not joined."""
-        key, named = {"target": target}, [is_one_of(MEMBER, shards)] if len(shards) <= AT_ONCE else []
+        named = [is_one_of(MEMBER, shards)] if len(shards) <= AT_ONCE else []
         columns = *shard_name(MEMBER), MEMBER.c.seq, MEMBER.c.digest, MEMBER.c.ids
         with self._db.snapshot() as db:
-            row = db.row(TARGET, **key, only=(TARGET.c.version, TARGET.c.names))
+            row = db.row(TARGET, target=target, only=(TARGET.c.version, TARGET.c.names))
             if row is None:
                 return None
-            fills = {each.id: each.fill for each in db.select(COLUMN, **key, only=(COLUMN.c.id, COLUMN.c.fill))}
+            fills = {each.id: each.fill for each in db.select(COLUMN, target=target, only=(COLUMN.c.id, COLUMN.c.fill))}
             history: dict[Shard, list[RowIds]] = {}
-            for each in db.select(MEMBER, *named, **key, only=columns, order=MEMBER.c.seq):
+            for each in db.select(MEMBER, *named, target=target, only=columns, order=MEMBER.c.seq):
                 found = history.setdefault(shard_of(each), [])
                 found.append(RowIds(each.seq, each.digest, json.loads(each.ids)))
             return JoinedRows(row.version, _names_of(row), fills, history), _open_change(db, target)
@@ -130,16 +130,15 @@ class JoinedTargets(Records):
 
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         """Return the DDLs of a shard after a number that are resolved, oldest first."""
-        seq, mine = SHARD_DDL.c.seq, {"shard": shard, "state": EntryState.RESOLVED}
-        return tuple(map(entry_of, self._db.select(SHARD_DDL, seq > after, **mine, order=seq)))
+        seq, state = SHARD_DDL.c.seq, EntryState.RESOLVED
+        return tuple(map(entry_of, self._db.select(SHARD_DDL, seq > after, shard=shard, state=state, order=seq)))
 
     def refused(self, target: TableId) -> frozenset[str]:
         """Return the causes of the contractions that the target has rejected since it was last expanded."""
-        key = {"target": target}
-        is_expansion = self._db.mine(CHANGE, **key, kind=ChangeKind.EXPAND, outcome=EXECUTED)
+        is_expansion = self._db.mine(CHANGE, target=target, kind=ChangeKind.EXPAND, outcome=EXECUTED)
         newest = select(func.coalesce(func.max(CHANGE.c.id), 0)).where(is_expansion).scalar_subquery()
-        mine = {**key, "kind": ChangeKind.CONTRACT, "outcome": REFUSED}
-        rows = self._db.select(CHANGE, CHANGE.c.id > newest, **mine, only=(CHANGE.c.cause,))
+        mine = self._db.mine(CHANGE, CHANGE.c.id > newest, target=target, kind=ChangeKind.CONTRACT, outcome=REFUSED)
+        rows = self._db.fetch(select(CHANGE.c.cause).where(mine))
         return frozenset(row.cause for row in rows)
 
     def last_error(self, target: TableId, cause: str = "") -> str:
@@ -305,14 +304,13 @@ class JoinedTargets(Records):
         with self._db.transaction() as db:
             if _is_still(db, joined):
                 db.update(TARGET, settled, target=joined.target)
-                _prune(db, {"target": joined.target}, needed)
+                _prune(db, joined.target, needed)
 
     def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
         """Record why columns of a shard cannot be read again; None: nothing hinders it."""
-        mine = {"target": target, "shard": shard}
         with self._db.transaction() as db:
-            newest = db.value(MEMBER, func.max(MEMBER.c.seq), **mine)
-            db.update(MEMBER, {"reload_error": error}, **mine, seq=newest)
+            newest = db.value(MEMBER, func.max(MEMBER.c.seq), target=target, shard=shard)
+            db.update(MEMBER, {"reload_error": error}, target=target, shard=shard, seq=newest)
 
 
 def _open_change(db: TaskReader, target: TableId) -> OpenChange | None:
@@ -342,13 +340,13 @@ def _end_change(db: TaskWriter, outcome: str, error: str | None = None, **which:
     return bool(db.update(CHANGE, values, **which, done_at=None))
 
 
-def _prune(db: TaskWriter, target: dict[str, Any], needed: Mapping[Shard, int]) -> None:
+def _prune(db: TaskWriter, target: TableId, needed: Mapping[Shard, int]) -> None:
     numbers = defaultdict[Shard, list[int]](list)
-    for row in db.select(MEMBER, **target, only=(*shard_name(MEMBER), MEMBER.c.seq)):
+    for row in db.select(MEMBER, target=target, only=(*shard_name(MEMBER), MEMBER.c.seq)):
         numbers[shard_of(row)].append(row.seq)
     for shard, some in numbers.items():
         if old := needless_states(some, needed.get(shard, 0)):
-            db.delete(MEMBER, MEMBER.c.seq.in_(old), **target, shard=shard)
+            db.delete(MEMBER, MEMBER.c.seq.in_(old), target=target, shard=shard)
 
 
 def _put_columns(db: TaskWriter, target: TableId, group: Group) -> None:
@@ -374,13 +372,13 @@ def _put_members(db: TaskWriter, target: TableId, steps: Iterable[ShardStep]) ->
     for step in steps:
         by_key[step.shard][step.accepted.seq] = step
     for shard, some in by_key.items():
-        mine, is_same = {"shard": shard}, MEMBER.c.seq.in_(some)
+        is_same = MEMBER.c.seq.in_(some)
         columns = MEMBER.c.seq, MEMBER.c.shard_uid, MEMBER.c.accepted_at
         accepted_at = {
-            (row.seq, row.shard_uid): row.accepted_at for row in db.select(MEMBER, is_same, **mine, only=columns)
+            (row.seq, row.shard_uid): row.accepted_at for row in db.select(MEMBER, is_same, shard=shard, only=columns)
         }
-        db.delete(MEMBER, is_same, **mine)
-        db.delete(MEMBER, MEMBER.c.shard_uid.not_in({step.accepted.shard_uid for step in some.values()}), **mine)
+        db.delete(MEMBER, is_same, shard=shard)
+        db.delete(MEMBER, MEMBER.c.shard_uid.not_in({step.accepted.shard_uid for step in some.values()}), shard=shard)
         for step in some.values():
             at = accepted_at.get((step.accepted.seq, step.accepted.shard_uid), tables.NOW)
             db.insert(MEMBER, _member_row(target, step, at))

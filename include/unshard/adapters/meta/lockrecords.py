@@ -330,9 +330,8 @@ def _is_still(db: TaskWriter, shard: Shard, shard_uid: str) -> bool:
 
 def _refuse_changing(db: TaskWriter, target: TableId, join_version: int) -> None:
     """Raise if a target in optimistic mode is not as it was read; lock it against changes by the coordinator."""
-    key = {"target": target}
-    version = db.value(JOIN_TARGET, JOIN_TARGET.c.version, **key, lock=True) or 0
-    if version != join_version or (version and db.has(JOIN_CHANGE, **key, done_at=None, lock=True)):
+    version = db.value(JOIN_TARGET, JOIN_TARGET.c.version, target=target, lock=True) or 0
+    if version != join_version or (version and db.has(JOIN_CHANGE, target=target, done_at=None, lock=True)):
         raise TargetBeingChanged(str(target))
 
 

@@ -104,8 +104,8 @@ def add_skips_of_new_shard(db: TaskWriter, change: StructureChange) -> None:
     db.delete(DDL_LOCK_MEMBER, shard=change.shard)
     if change.peer is None:
         return
-    unresolved, of_target = DDL_LOCK.c.state != LockState.RESOLVED, {"target": change.target}
-    db.select(DDL_LOCK, unresolved, **of_target, only=(DDL_LOCK.c.lock_id,), lock=True)
+    unresolved = DDL_LOCK.c.state != LockState.RESOLVED
+    db.select(DDL_LOCK, unresolved, target=change.target, only=(DDL_LOCK.c.lock_id,), lock=True)
     add_pending_skip(db, (change.shard,), skips_of_new_shard(db, change))
 
 

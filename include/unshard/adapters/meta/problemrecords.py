@@ -215,13 +215,13 @@ class Reloads(Records):
     def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
         """Return the shards of a target whose columns were not reloaded after a time; only those that existed then."""
         same, is_old = are_same(tables.table_schema, SHARD, *SHARD_NAME), tables.table_schema.c.recorded_at <= since
-        present = {"target": target, "has_left": 0, "dropped": 0}
-        shards = set(map(shard_of, self._db.select(SHARD, exists().where(same, is_old), **present)))
+        present = self._db.select(SHARD, exists().where(same, is_old), target=target, has_left=0, dropped=0)
+        shards = set(map(shard_of, present))
         if not shards:
             return ()
-        done = {"target": target, "state": ReloadState.DONE}
         names: dict[Shard, set[str]] = {}
-        for reload in map(_reload, self._db.select(RELOAD, RELOAD.c.began_at >= since, **done)):
+        done = self._db.select(RELOAD, RELOAD.c.began_at >= since, target=target, state=ReloadState.DONE)
+        for reload in map(_reload, done):
             names.setdefault(reload.shard, set()).update(name.lower() for name in reload.columns)
         wanted = {name.lower() for name in columns}
         return tuple(sorted(shard for shard in shards if not wanted <= names.get(shard, set())))
@@ -292,11 +292,10 @@ def forget_rows(db: TaskWriter, plan: Plan, deleted: Sequence[int]) -> None:
     `deleted` are the numbers of rows that were deleted from the targets.
     """
     for each, rows in zip(plan.deletions, deleted, strict=True):
-        shard = {"shard": each.shard}
-        db.delete(HELD_ROWS, **shard)
-        db.delete(DEFERRED_ROW, **shard)
+        db.delete(HELD_ROWS, shard=each.shard)
+        db.delete(DEFERRED_ROW, shard=each.shard)
         mended = {"state": RowErrorState.MENDED, "last_at": tables.NOW}
-        db.update(ROW_ERROR, mended, **shard, state=RowErrorState.OPEN)
+        db.update(ROW_ERROR, mended, shard=each.shard, state=RowErrorState.OPEN)
         row = {
             "target": each.target,
             "statement": each.text,
@@ -304,7 +303,7 @@ def forget_rows(db: TaskWriter, plan: Plan, deleted: Sequence[int]) -> None:
             "window": plan.number,
             "deleted_at": tables.NOW,
         }
-        db.put(DELETED_SHARD, {**shard, **location_columns(each.location)}, row, again={"row_count": rows})
+        db.put(DELETED_SHARD, {"shard": each.shard, **location_columns(each.location)}, row, again={"row_count": rows})
 
 
 def _newest(db: TaskReader, table: Any, limit: int, *, only_open: bool) -> Sequence[AnyRow]:
