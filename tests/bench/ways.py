@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from tests.bench.cpu import family
 from tests.bench.livemerge import LiveMerge, await_true
+from tests.e2e.taskinstances import await_run
 from tests.running import while_up
 from unshard_demo import airflow as demo_airflow
 from unshard_demo import processes, sparkserver
@@ -109,7 +110,7 @@ class ThroughAirflow(Way):
     def load(self) -> None:
         self._airflow.await_dags(FULL, SYNC, DDL)
         run = self._airflow.trigger(FULL)
-        if self._airflow.await_run(FULL, run, PATIENCE_SECONDS) != "success":
+        if await_run(self._airflow, FULL, run, PATIENCE_SECONDS) != "success":
             raise SystemExit(f"{FULL} has failed: {self._airflow.states(FULL, run)}")
 
     def await_idle(self) -> None:
