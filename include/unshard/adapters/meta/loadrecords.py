@@ -137,11 +137,6 @@ class Conditions(Records):
 class Rates(Records):
     """Rows of `dump_rate`, with the clock of the target; readers in several processes and machines share a limit."""
 
-    def taken(self, source: str) -> tuple[int, float]:
-        """Return how many bytes were read under a limit and how many seconds readers have waited."""
-        row = self._db.row(DUMP_RATE, source=source)
-        return (int(row.bytes), float(row.waited)) if row else (0, 0.0)
-
     def begin(self, source: str) -> None:
         """Create the row of the source unless it exists; readers lock it."""
         with self._db.transaction() as db:
