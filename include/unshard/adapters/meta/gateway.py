@@ -2,7 +2,7 @@
 
 Every condition and every new row of these methods has the task, so the modules about the subjects do not name it.
 A condition that compares a column with a value is a keyword argument (None means NULL); all others are expressions.
-A shard or a target table stands for the columns that name it:
+A shard or a target table is one value, for the columns that name it:
 
     db.select(SHARD_DDL, SHARD_DDL.c.seq > after, shard=shard, order=SHARD_DDL.c.seq)
 """
