@@ -26,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import s3server
+from tests.running import while_up
 from tests.suite import distribution, failures, portions, sharedspark
 from tests.suite.portions import EXAMPLES, IS_ALL, leave_out, portion
 from tests.versions import MYSQL
@@ -73,7 +74,7 @@ def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def _running(folder: Path, *options: str, server_id: int | None = None) -> Iterator[servers.MariaDb]:
     """Run a server, and remove its data afterwards, which takes 100 MB; its log stays."""
-    with servers.running_server(folder, *options, server_id=server_id) as server:
+    with while_up(servers.start_server(folder, *options, server_id=server_id)) as server:
         yield server
     shutil.rmtree(folder / "data")
 
@@ -114,7 +115,7 @@ def statements_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
     if not servers.is_tidb_built():
         pytest.skip(servers.TIDB_NOT_BUILT)
-    with servers.running_tidb(server_folder / "tidb") as server:
+    with while_up(servers.start_tidb(server_folder / "tidb")) as server:
         yield server
 
 

@@ -29,6 +29,7 @@ import yaml
 from tests import versions
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
+from tests.running import while_up
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas, read_sequences
@@ -373,12 +374,12 @@ def main() -> None:
     """Run all forms and write the page."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        sources = {"mariadb": stack.enter_context(servers.running_server(folder / "source", server_id=101))}
+        sources = {"mariadb": stack.enter_context(while_up(servers.start_server(folder / "source", server_id=101)))}
         if versions.MYSQL.is_there:
             sources["mysql"] = stack.enter_context(versions.MYSQL.running(folder / "mysql"))
-        with servers.running_server(folder / "target") as target:
+        with while_up(servers.start_server(folder / "target")) as target:
             on_maria = play(folder, sources, target, forms())
-        with servers.running_tidb(folder / "tidb") as target:
+        with while_up(servers.start_tidb(folder / "tidb")) as target:
             on_tidb = play(folder, sources, target, forms())
     PAGE.write_text(page(on_maria, on_tidb))
     sys.stdout.write(f"{PAGE}: {sum(text == 'equal' for text in on_tidb.values())} of {COUNT} are equal on TiDB\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.scheduler.waiting import log_in
+from tests.e2e.taskinstances import await_run
 from unshard.adapters.meta import Meta
 from unshard.config import resolve
 from unshard.units.ddl import coordinate
@@ -45,7 +46,7 @@ class Pictures:
     def full_load(self) -> None:
         self.airflow.await_dags(FULL, SYNC, DDL)
         run = self.airflow.trigger(FULL)
-        if self.airflow.await_run(FULL, run, SECONDS) != "success":
+        if await_run(self.airflow, FULL, run, SECONDS) != "success":
             raise SystemExit(f"{FULL} has failed")
         self.picture("full", f"/dags/{FULL}/runs/{run}", "a", "handover")
 

@@ -5,7 +5,6 @@ environment of the processes. The scheduler imports our units before it forks, a
 Log servers are off, so only the API server listens.
 """
 
-import contextlib
 import json
 import os
 import secrets
@@ -16,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,36 +121,6 @@ class Airflow:
         """Return the state of each task instance; mapped ones have names such as `follow[shop-1]`."""
         return {_label(task): task["state"] for task in self.tasks(dag, run)}
 
-    def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
-        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/xcomEntries/{_quoted(key)}"
-        return self.api("GET", f"{at}?map_index={map_index}&deserialize=false&stringify=false")["value"]
-
-    def links(self, dag: str, run: str, task: str, map_index: int = -1) -> dict[str, str | None]:
-        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/links?map_index={map_index}"
-        found: dict[str, str | None] = self.api("GET", at)["extra_links"]
-        return found
-
-    def log(self, dag: str, run: str, task: str, try_number: int = 1, map_index: int = -1) -> str:
-        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/logs/{try_number}"
-        return json.dumps(self.api("GET", f"{at}?map_index={map_index}")["content"], indent=1)
-
-    def clear(self, dag: str, run: str, *tasks: str, downstream: bool = True, only_failed: bool = False) -> None:
-        """Clear tasks of a run as the dialog of the web page does."""
-        body = {
-            "dag_run_id": run,
-            "task_ids": list(tasks),
-            "include_downstream": downstream,
-            "dry_run": False,
-            "only_failed": only_failed,
-            "reset_dag_runs": True,
-            "prevent_running_task": True,
-        }
-        self.api("POST", f"dags/{_quoted(dag)}/clearTaskInstances", body)
-
-    def await_run(self, dag: str, run: str, seconds: float) -> str:
-        self.await_true(lambda: self.run(dag, run)["state"] in ("success", "failed"), seconds, f"run {run} of {dag}")
-        return str(self.run(dag, run)["state"])
-
     def await_true(self, condition: Any, seconds: float, what: str) -> None:
         """Wait until the condition is true; raises if a component has ended."""
         processes.await_true(condition, seconds, self.programs, what, POLL_SECONDS)
@@ -236,18 +205,6 @@ def prepare_airflow(
             )
         done.write_text(f"{time.time():.0f}\n")
     return env
-
-
-@contextlib.contextmanager
-def running_airflow(
-    folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
-) -> Iterator[Airflow]:
-    """Run Airflow for the block."""
-    airflow = start_airflow(folder, tasks, connections, settings)
-    try:
-        yield airflow
-    finally:
-        airflow.stop()
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
@@ -148,16 +148,6 @@ def launch_server(
     return server
 
 
-@contextlib.contextmanager
-def running_server(folder: Path, *options: str, server_id: int | None = None) -> Iterator[MariaDb]:
-    """Start a server and stop it at the end of the block."""
-    server = start_server(folder, *options, server_id=server_id)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 def _create(data: Path, template: Path, password: str) -> None:
     if not (template / "ready").exists():
         shutil.rmtree(template, ignore_errors=True)
@@ -236,16 +226,6 @@ def start_tidb(folder: Path, *, port: int | None = None, password: str = "unshar
     server = MariaDb(folder, port, started, password)
     processes.await_true(lambda: _tidb_answers(server), START_SECONDS, [started], "TiDB answers")
     return server
-
-
-@contextlib.contextmanager
-def running_tidb(folder: Path) -> Iterator[MariaDb]:
-    """Start a server and stop it at the end of the block."""
-    server = start_tidb(folder)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def _tidb_answers(server: MariaDb) -> bool:

@@ -1,17 +1,13 @@
-"""Spark from the pyspark wheel: a Connect server for the live session of the windows, and a standalone cluster.
+"""Spark from the pyspark wheel: a Connect server for the live session of the windows.
 
-The Connect server listens only on a free loopback port. Our package is on the path of its Python workers, so sessions
-need not send it. Its JVM uses only the quick compiler, because windows are short.
-
-The executors of the cluster get our package only from the session, as on the machines of a real cluster.
+It listens only on a free loopback port. Our package is on the path of its Python workers, so sessions need not send it.
+Its JVM uses only the quick compiler, because windows are short.
 """
 
-import contextlib
 import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,16 +69,6 @@ def await_answer(server: SparkConnect) -> None:
     processes.await_true(
         lambda: processes.listens(server.port), START_SECONDS, [server.program], "Spark Connect listens"
     )
-
-
-@contextlib.contextmanager
-def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> Iterator[SparkConnect]:
-    """Run a Connect server for the block; 0 is a free port."""
-    server = start_spark(folder, master, memory, port)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
@@ -147,85 +133,3 @@ def spark_home() -> Path:
     if found is None or found.origin is None:
         raise RuntimeError("pyspark is not installed: run `make setup`")
     return Path(found.origin).parent
-
-
-# --- standalone cluster ---
-
-REGISTERED = "Registering worker"
-DAEMON = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
-
-@dataclass(frozen=True, slots=True)
-class SparkCluster:
-    """A running cluster."""
-
-    port: int
-    folder: Path
-    master: processes.Program
-    workers: tuple[processes.Program, ...]
-
-    @property
-    def url(self) -> str:
-        return f"spark://127.0.0.1:{self.port}"
-
-    def executors(self) -> tuple[int, ...]:
-        return tuple(len(list((self.folder / worker.name).glob("app-*/*"))) for worker in self.workers)
-
-    def stop(self) -> None:
-        """Stop the workers with their executors, then the master."""
-        for program in (*self.workers, self.master):
-            processes.stop_program(program)
-
-
-@contextlib.contextmanager
-def running_cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[SparkCluster]:
-    """Run a master and workers of one core each for the block; their files are below `folder`."""
-    cluster = _start(folder, workers, memory)
-    try:
-        programs = [cluster.master, *cluster.workers]
-        processes.await_true(lambda: _registered(cluster) >= workers, START_SECONDS, programs, "workers are registered")
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-def _start(folder: Path, workers: int, memory: str) -> SparkCluster:
-    folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    master = _daemon(folder, "master", "org.apache.spark.deploy.master.Master", "--port", str(port))
-    started = tuple(
-        _daemon(
-            folder,
-            name,
-            "org.apache.spark.deploy.worker.Worker",
-            "--port",
-            "0",
-            "--cores",
-            "1",
-            "--memory",
-            memory,
-            "--work-dir",
-            str(folder / name),
-            f"spark://127.0.0.1:{port}",
-        )
-        for name in (f"worker-{number}" for number in range(1, workers + 1))
-    )
-    return SparkCluster(port, folder, master, started)
-
-
-def _daemon(folder: Path, name: str, kind: str, *options: str) -> processes.Program:
-    command = [str(spark_home() / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment = kept | {
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON} -Djava.io.tmpdir={spark_folder(folder)}",
-        "SPARK_LOCAL_DIRS": str(spark_folder(folder)),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    return processes.start_program(name, command, environment, folder / f"{name}.log", folder)
-
-
-def _registered(cluster: SparkCluster) -> int:
-    return Path(cluster.master.log).read_text(errors="replace").count(REGISTERED)

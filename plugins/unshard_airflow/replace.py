@@ -106,11 +106,11 @@ class ReplaceDdl(HITLOperator):
                 self._ask(context, view, datetime.fromisoformat(until))
             if choice == LEAVE:
                 raise AirflowSkipException("left as it is")
-            order = order_of(view, choice, answer["params_input"])
+            command = command_of(view, choice, answer["params_input"])
             if choice == DRY_RUN:
-                self._tell(work, context, order, scene)
+                self._tell(work, context, command, scene)
                 self._ask(context, view, datetime.fromisoformat(until))
-            return self._give(work, context, order, answer, scene)
+            return self._give(work, context, command, answer, scene)
 
     def remedies(self) -> Sequence[str]:
         """Return the commands for the undecided lock."""
@@ -148,11 +148,11 @@ class ReplaceDdl(HITLOperator):
             raise
         raise AssertionError("the question was not asked")
 
-    def _tell(self, work: "Work", context: "Context", order: "LockCommand", scene: "Scene") -> None:
+    def _tell(self, work: "Work", context: "Context", command: "LockCommand", scene: "Scene") -> None:
         from unshard.operate import issuing
 
         try:
-            lines = issuing.preview(work.meta, order, scene)
+            lines = issuing.preview(work.meta, command, scene)
         except UnshardError as error:
             lines = (refusal(str(error)),)
         for line in lines:
@@ -160,16 +160,16 @@ class ReplaceDdl(HITLOperator):
         context["ti"].xcom_push(key="would_do", value=list(lines))
 
     def _give(
-        self, work: "Work", context: "Context", order: "LockCommand", answer: Mapping[str, Any], scene: "Scene"
+        self, work: "Work", context: "Context", command: "LockCommand", answer: Mapping[str, Any], scene: "Scene"
     ) -> Any:
         from unshard.operate import issuing
         from unshard.units.ddl import coordinate
 
         by = answer["responded_by_user"]["name"]
         reason = answer["params_input"].get("reason") or f"answered in task replace of run {context['dag_run'].run_id}"
-        order = issuing.pinned(work.meta, order, scene)
-        after = issuing.give(work.meta, order, by=by, via=VIA, reason=reason)
-        return as_json(coordinate.view(work.meta, order.lock, after))
+        command = issuing.pinned(work.meta, command, scene)
+        after = issuing.give(work.meta, command, by=by, via=VIA, reason=reason)
+        return as_json(coordinate.view(work.meta, command.lock, after))
 
 
 def options(view: "LockView") -> list[str]:
@@ -200,7 +200,7 @@ def fields(shards: "Sequence[Shard]") -> dict[str, Param]:
     }
 
 
-def order_of(view: "LockView", choice: str, given: Mapping[str, Any]) -> "LockCommand":
+def command_of(view: "LockView", choice: str, given: Mapping[str, Any]) -> "LockCommand":
     """Return the command of an answer; the dry run uses the fields."""
     from unshard.operate.command import Unfit, read_form
 

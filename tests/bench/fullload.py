@@ -25,6 +25,7 @@ from tests.bench.settings import Settings
 from tests.bench.size import Size
 from tests.bench.stand import Stand, login, password
 from tests.oracle import columns_of
+from tests.running import while_up
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items, open_spark_session
 from unshard.config import load_task
@@ -245,10 +246,12 @@ def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         sources = {
-            source: stack.enter_context(servers.running_server(folder / source, *settings.roomy, server_id=number))
+            source: stack.enter_context(
+                while_up(servers.start_server(folder / source, *settings.roomy, server_id=number))
+            )
             for number, source in enumerate(shop.SOURCES, 1)
         }
-        target = stack.enter_context(servers.running_server(folder / "target", *settings.target))
+        target = stack.enter_context(while_up(servers.start_server(folder / "target", *settings.target)))
         shop.create_shards(sources, rows)
         for server in sources.values():
             settings.write_as_measured(server)
@@ -258,7 +261,7 @@ def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
 @contextlib.contextmanager
 def _warm_spark(load: FullLoad) -> Iterator[None]:
     """Start Spark and load once: the first load of a session includes its start."""
-    with sparkserver.running_spark(load.folder / "spark") as load.connect:
+    with while_up(sparkserver.start_spark(load.folder / "spark")) as load.connect:
         _write_task(load.folder, load.sources, load.target, load.connect.url)
         load.session = open_spark_session(load.connect.url)
         load.ours()

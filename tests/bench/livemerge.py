@@ -17,6 +17,7 @@ import pymysql
 import yaml
 
 from tests.bench.stand import compare_union
+from tests.running import while_up
 from tests.taskfile import route, task_body, write_sources
 from unshard_demo import servers
 from unshard_demo.servers import MariaDb
@@ -287,7 +288,7 @@ def await_true(
 def merging(folder: Path, sources: int, shards: int, rows: int, options: Sequence[str]) -> Iterator[LiveMerge]:
     """Run the servers of a case, with so many sources, shards in all and rows in all; `options` are the target's."""
     with contextlib.ExitStack() as stack:
-        target = stack.enter_context(servers.running_server(folder / "servers" / "target", *options))
+        target = stack.enter_context(while_up(servers.start_server(folder / "servers" / "target", *options)))
 
         def start(number: int) -> MariaDb:
             server = servers.start_server(folder / "servers" / f"s{number}", *SMALL, server_id=number)

@@ -21,6 +21,7 @@ from tests.bench.replay import apply_to, fetched_replica, longer_backlog, native
 from tests.bench.size import Size
 from tests.bench.stand import SOURCE, Backlog, Stand, binlog_parts, import_all
 from tests.localspark import LocalSpark
+from tests.running import while_up
 from unshard.adapters.spark import map_items, open_spark_session
 from unshard.core.model import Location
 from unshard.units.window.sync import WindowReport, run_window
@@ -97,7 +98,7 @@ def _session(stand: Stand) -> Iterator[tuple[Any, Program | None]]:
     if not stand.with_spark:
         yield LocalSpark(), None
         return
-    with sparkserver.running_spark(stand.folder / "spark-of-m", memory=HEAP) as connect:
+    with while_up(sparkserver.start_spark(stand.folder / "spark-of-m", memory=HEAP)) as connect:
         yield open_spark_session(connect.url), connect.program
 
 

@@ -21,6 +21,7 @@ from tests.bench.replay import cpu_of
 from tests.bench.size import Size
 from tests.bench.stand import Stand, compare_union, hand_over
 from tests.bench.workloads import TRANSACTION, Workload
+from tests.running import while_up
 from tests.taskfile import endpoint, route, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relayfiles import RelayStore
@@ -97,14 +98,14 @@ def _shards(case: int, size: Size) -> tuple[Workload, ...]:
 def _servers(folder: Path) -> Iterator[list[MariaDb]]:
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(servers.running_server(folder / f"s{number}", *SMALL, server_id=number))
+            stack.enter_context(while_up(servers.start_server(folder / f"s{number}", *SMALL, server_id=number)))
             for number in range(1, max(CASES) + 1)
         ]
 
 
 def _base(stand: Stand, folder: Path, shards: Sequence[Workload]) -> Path:
     """Return the data folder of a target that has all rows; the same statements give the same rows as in a source."""
-    with servers.running_server(folder / "base", *stand.settings.roomy) as server:
+    with while_up(servers.start_server(folder / "base", *stand.settings.roomy)) as server:
         server.run(f"CREATE DATABASE {shards[0].schema}", f"CREATE DATABASE {MERGED.schema}")
         for shard in shards:
             server.run(*shard.prepare())
@@ -153,7 +154,7 @@ def _measured(stand: Stand, folder: Path, base: Path, case: Case) -> Spent:
     shutil.copytree(base, folder / "target" / "data")
     try:
         with (
-            servers.running_server(folder / "target", *stand.settings.target) as target,
+            while_up(servers.start_server(folder / "target", *stand.settings.target)) as target,
             _work(stand, target, case) as work,
         ):
             target.run(f"CHECKSUM TABLE {MERGED}")

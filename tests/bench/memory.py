@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.livetask import LiveTask, living
+from tests.running import while_up
 from unshard.adapters.spark import open_spark_session
 from unshard.units.relay import pull
 from unshard_demo import servers, sparkserver
@@ -133,9 +134,9 @@ def main() -> None:
         (folder / "task").mkdir()
         numbers = {("s1", "t"): (1, 2)}
         with (
-            servers.running_server(folder / "servers" / "s1", server_id=1) as source,
-            servers.running_server(folder / "servers" / "target") as target,
-            sparkserver.running_spark(folder / "spark", memory=HEAP) as connect,
+            while_up(servers.start_server(folder / "servers" / "s1", server_id=1)) as source,
+            while_up(servers.start_server(folder / "servers" / "target")) as target,
+            while_up(sparkserver.start_spark(folder / "spark", memory=HEAP)) as connect,
             living(
                 "memory",
                 folder / "task",

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.bench.figures import Figure
 from tests.bench.stand import Stand
 from tests.livetask import LiveTask, living
+from tests.running import while_up
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import StructureChange
 from unshard_demo import servers
@@ -32,7 +33,10 @@ def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
 
 
 def _windows(stand: Stand, tables: int, repeats: int) -> tuple[float, ...]:
-    with tempfile.TemporaryDirectory(dir=stand.folder) as name, servers.running_server(Path(name) / "target") as target:
+    with (
+        tempfile.TemporaryDirectory(dir=stand.folder) as name,
+        while_up(servers.start_server(Path(name) / "target")) as target,
+    ):
         folder = Path(name) / "task"
         folder.mkdir()
         made = {"columns": {"t": COLUMNS}, "numbers": {("s1", "t"): (1,)}}

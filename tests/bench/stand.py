@@ -23,6 +23,7 @@ import yaml
 from tests.bench.settings import PLAIN, Reported, Settings, reported
 from tests.bench.workloads import SCHEMA, Workload
 from tests.localspark import LocalSpark
+from tests.running import while_up
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relayfiles import RelayStore
@@ -104,7 +105,7 @@ class Stand:
 
     @cached_property
     def _connect(self) -> tuple[sparkserver.SparkConnect, Any]:
-        server = self.stack.enter_context(sparkserver.running_spark(self.folder / "spark", memory="2g"))
+        server = self.stack.enter_context(while_up(sparkserver.start_spark(self.folder / "spark", memory="2g")))
         return server, open_spark_session(server.url)
 
     @property
@@ -132,7 +133,7 @@ class Stand:
         self.source.run(*workload.prepare(), "FLUSH BINARY LOGS")
         self.copies += 1
         base = self.folder / f"base-{self.copies}"
-        with servers.running_server(base, *self.settings.roomy) as server:
+        with while_up(servers.start_server(base, *self.settings.roomy)) as server:
             server.run(f"CREATE DATABASE {SCHEMA}")
             copy_table(self.source, server, workload)
         begins, gtid = self._end()
@@ -188,7 +189,7 @@ class Stand:
         folder = self.folder / f"copy-{self.copies}"
         shutil.copytree(backlog.base, folder / "data")
         try:
-            with servers.running_server(folder, *self.settings.target, *options) as server:
+            with while_up(servers.start_server(folder, *self.settings.target, *options)) as server:
                 server.run(f"CHECKSUM TABLE {backlog.workload.table}")
                 self.note_settings(role, server)
                 yield server
@@ -241,7 +242,7 @@ def running(with_spark: bool = True, settings: Settings = PLAIN) -> Iterator[Sta
     """Start the source; Spark starts with the first part that needs it."""
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        source = stack.enter_context(servers.running_server(folder / "source", *settings.roomy, server_id=1))
+        source = stack.enter_context(while_up(servers.start_server(folder / "source", *settings.roomy, server_id=1)))
         source.run(f"CREATE DATABASE {SCHEMA}")
         yield Stand(folder, source, stack, {}, with_spark, settings=settings)
 

@@ -19,6 +19,7 @@ import yaml
 from tests.bench.cpu import measure as spent_by
 from tests.bench.figures import Figure
 from tests.bench.stand import SOURCE, Stand, compare_union
+from tests.running import while_up
 from tests.slowlink import SlowLink, linked
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items
@@ -97,7 +98,10 @@ def _new_target(stand: Stand, rows: int) -> Iterator[tuple[MariaDb, Path]]:
             WRITE.format(schema=SCHEMA, shard=shard, row=new),
         ]
     stand.source.run(*made)
-    with tempfile.TemporaryDirectory(dir=stand.folder) as name, servers.running_tidb(Path(name) / "tidb") as target:
+    with (
+        tempfile.TemporaryDirectory(dir=stand.folder) as name,
+        while_up(servers.start_tidb(Path(name) / "tidb")) as target,
+    ):
         yield target, Path(name)
 
 

@@ -16,6 +16,8 @@ from typing import ClassVar
 
 from tests.bench.cpu import family
 from tests.bench.livemerge import LiveMerge, await_true
+from tests.e2e.taskinstances import await_run
+from tests.running import while_up
 from unshard_demo import airflow as demo_airflow
 from unshard_demo import processes, sparkserver
 from unshard_demo.airflow import Airflow
@@ -108,7 +110,7 @@ class ThroughAirflow(Way):
     def load(self) -> None:
         self._airflow.await_dags(FULL, SYNC, DDL)
         run = self._airflow.trigger(FULL)
-        if self._airflow.await_run(FULL, run, PATIENCE_SECONDS) != "success":
+        if await_run(self._airflow, FULL, run, PATIENCE_SECONDS) != "success":
             raise SystemExit(f"{FULL} has failed: {self._airflow.states(FULL, run)}")
 
     def await_idle(self) -> None:
@@ -204,10 +206,10 @@ def through_airflow(merge: LiveMerge) -> Iterator[Way]:
     """Start Airflow and Spark side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         prepared = pool.submit(demo_airflow.prepare_airflow, merge.folder / "airflow", merge.tasks)
-        connect = stack.enter_context(sparkserver.running_spark(merge.folder / "spark"))
+        connect = stack.enter_context(while_up(sparkserver.start_spark(merge.folder / "spark")))
         merge.write_task(spark_connection=connect.url)
         prepared.result()
-        airflow = stack.enter_context(demo_airflow.running_airflow(merge.folder / "airflow", merge.tasks))
+        airflow = stack.enter_context(while_up(demo_airflow.start_airflow(merge.folder / "airflow", merge.tasks)))
         yield ThroughAirflow(merge, airflow, connect)
 
 

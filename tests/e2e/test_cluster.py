@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.oracle import assert_union
+from tests.sparkcluster import SparkCluster, running_cluster
 from tests.taskfile import Settings, write_task
 from unshard.config import load_task
 from unshard.units.task.run import RunOutcome, run
 from unshard.units.work import Limits, Work, open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.sparkserver import SparkCluster, running_cluster
 
 ALL = pytest.mark.test_all("the jobs are the same at every master")
 pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, ALL]

@@ -12,9 +12,10 @@ import pytest
 
 from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import SECONDS, await_equal, steady_load, succeed
+from tests.running import while_up
 from tests.suite.portions import portion
 from unshard_demo import processes, sparkserver
-from unshard_demo.airflow import Airflow, running_airflow
+from unshard_demo.airflow import Airflow, start_airflow
 from unshard_demo.servers import MariaDb
 
 ALL = pytest.mark.test_all("starts an Airflow and a Spark of its own; another test kills a live run")
@@ -70,7 +71,7 @@ def kill_live_run(airflow: Airflow, merge: Merge) -> None:
 
 def test_union_and_live_runs_survive_kills(merge: Merge, sparks: Spark) -> None:
     chance, slowest = random.Random(7), 0.0
-    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, SETTINGS) as airflow:
+    with while_up(start_airflow(merge.folder / "airflow", merge.tasks, merge.connections, SETTINGS)) as airflow:
         full = f"unshard_full__{merge.name}"
         airflow.await_dags(full, f"unshard_sync__{merge.name}")
         succeed(airflow, full, airflow.trigger(full))

@@ -18,7 +18,11 @@ class MemoryCommands:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step
 
     def force(
-        self, lock: str, owner: str | None, order: IssuedCommand, counted: Sequence[tuple[QueueEntry, QueueEntry]] = ()
+        self,
+        lock: str,
+        owner: str | None,
+        command: IssuedCommand,
+        counted: Sequence[tuple[QueueEntry, QueueEntry]] = (),
     ) -> bool:
         with self._step("force"):
             found = self._rows.locks[lock]
@@ -32,9 +36,9 @@ class MemoryCommands:
                 row = self._same(entry)
                 if row is not None:
                     row.entry, changed = made, True
-            return self._record(lock, order, changed)
+            return self._record(lock, command, changed)
 
-    def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], order: IssuedCommand) -> bool:
+    def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], command: IssuedCommand) -> bool:
         with self._step("decide"):
             found, is_open = self._rows.locks[lock], self._is_open(lock)
             is_again = (found.verdict, found.replacement) == (verdict, statements)
@@ -43,9 +47,9 @@ class MemoryCommands:
                 said = {"verdict": verdict, "replacement": statements, "done": found.done if is_again else 0}
                 self._meta.locks.update(lock, error=None, started_at=None, **said)
                 self._meta.locks.finish(lock, "given up")
-            return self._record(lock, order, changed)
+            return self._record(lock, command, changed)
 
-    def skip_head(self, lock: DdlLock, entry: QueueEntry, order: IssuedCommand) -> bool:
+    def skip_head(self, lock: DdlLock, entry: QueueEntry, command: IssuedCommand) -> bool:
         is_ours = entry.fingerprint == lock.fingerprint
         with self._step("skip head"):
             row = self._same(entry)
@@ -57,16 +61,16 @@ class MemoryCommands:
                 )
                 if is_ours:
                     self._rows.members.setdefault((lock.id, entry.shard), "settled")
-            return self._record(lock.id, order, changed)
+            return self._record(lock.id, command, changed)
 
-    def exempt(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
+    def exempt(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         with self._step("exempt"):
             changed = self._is_open(lock, begun=True) and (lock, shard) not in self._rows.members
             if changed:
                 self._rows.members[lock, shard] = "pending"
-            return self._record(lock, order, changed)
+            return self._record(lock, command, changed)
 
-    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: IssuedCommand) -> bool:
+    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, command: IssuedCommand) -> bool:
         said = {
             "routed": changed.routed,
             "fingerprint": changed.fingerprint,
@@ -79,9 +83,9 @@ class MemoryCommands:
             is_new = self._is_open(lock) and row is not None
             if is_new:
                 row.entry = replace(row.entry, **said)
-            return self._record(lock, order, is_new)
+            return self._record(lock, command, is_new)
 
-    def retry(self, lock: str, entries: Sequence[QueueEntry], order: IssuedCommand) -> bool:
+    def retry(self, lock: str, entries: Sequence[QueueEntry], command: IssuedCommand) -> bool:
         with self._step("retry"):
             changed = self._is_open(lock) and self._rows.locks[lock].error is not None
             if self._is_open(lock):
@@ -90,9 +94,9 @@ class MemoryCommands:
                     row = self._same(entry)
                     if row is not None and row.entry.reason == entry.reason:
                         row.entry, changed = replace(row.entry, reason=""), True
-            return self._record(lock, order, changed)
+            return self._record(lock, command, changed)
 
-    def drop_shard(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
+    def drop_shard(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         with self._step("drop shard"):
             row = self._rows.shards.get(shard)
             changed = row is not None and not row.dropped
@@ -101,7 +105,7 @@ class MemoryCommands:
                 for key, state in self._rows.members.items():
                     if key[1] == shard and state == "pending":
                         self._rows.members[key] = "waived"
-            return self._record(lock, order, changed)
+            return self._record(lock, command, changed)
 
     def _is_open(self, lock: str, begun: bool = False) -> bool:
         found = self._rows.locks[lock]
@@ -113,7 +117,7 @@ class MemoryCommands:
         row = self._rows.entries.get((entry.shard, entry.seq))
         return row if row and row.lock is None and row.entry.fingerprint == entry.fingerprint else None
 
-    def _record(self, lock: str, order: IssuedCommand, changed: bool) -> bool:
+    def _record(self, lock: str, command: IssuedCommand, changed: bool) -> bool:
         if changed:
-            self._rows.orders.append((lock, order))
+            self._rows.orders.append((lock, command))
         return changed

@@ -162,7 +162,7 @@ class MemoryJoins:
                 row.change = replace(change, done=change.done + 1)
                 row.version += 1
 
-    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
+    def complete(self, joined: JoinedTarget, completion: Completion, command: IssuedCommand | None = None) -> bool:
         with self._step("complete join"):
             row = self._rows.targets[joined.target]
             if row.version != joined.version:

@@ -164,12 +164,12 @@ class OrderedGame(Game):
         waiting = (segment.statement for segment in self.world.sources[source].segments(source, location))
         return any(one and ("alter" not in one.text or "rename" in one.text) for one in waiting)
 
-    def give(self, order: LockCommand) -> None:
+    def give(self, command: LockCommand) -> None:
         """Issue a command; if the process dies or the command is too late, a later round looks again."""
-        self.alive(lambda: self.world.order(issuing.pinned(self.world.meta, order)) and True)
+        self.alive(lambda: self.world.order(issuing.pinned(self.world.meta, command)) and True)
         dropped = {state.shard for state in self.world.meta.structures.shards() if state.is_dropped}
-        if isinstance(order, DropShard) and order.shard in dropped:
-            shard = order.shard.source, order.shard.table
+        if isinstance(command, DropShard) and command.shard in dropped:
+            shard = command.shard.source, command.shard.table
             self.strays.append(shard)
             self.stray_keys |= self.ever.pop(shard, set())
             self.keys.pop(shard, None)

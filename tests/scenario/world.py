@@ -465,12 +465,12 @@ class World:
         (lock,) = [view for view in coordinate.views(self.meta) if view.target == target]
         return lock
 
-    def order(self, order: LockCommand) -> LockView:
+    def order(self, command: LockCommand) -> LockView:
         """Issue a command, after its dry run, which must change nothing."""
         before = coordinate.views(self.meta, resolved=True)
-        assert issuing.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
-        scene = issuing.give(self.meta, order, "operator", "test", "because")
-        return coordinate.view(self.meta, order.lock, scene)
+        assert issuing.preview(self.meta, command) and coordinate.views(self.meta, resolved=True) == before
+        scene = issuing.give(self.meta, command, "operator", "test", "because")
+        return coordinate.view(self.meta, command.lock, scene)
 
     # --- oracle
 

@@ -18,6 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.running import while_up
 from unshard_demo import sparkserver
 from unshard_demo.processes import Program
 from unshard_demo.sparkserver import SparkConnect
@@ -73,7 +74,7 @@ def shared_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """The Spark Connect server of the run."""
     given = getattr(request.config, "workerinput", {}).get("spark")
     if given is None:
-        with sparkserver.running_spark(tmp_path_factory.mktemp("spark")) as server:
+        with while_up(sparkserver.start_spark(tmp_path_factory.mktemp("spark"))) as server:
             yield server
     else:
         server = SparkConnect(given["port"], Program(**given["program"]))

@@ -471,10 +471,6 @@ class RelayStore:
         """Delete the segments that are not needed from a location on; return how many."""
         return self._remove(source, self.links(source).unneeded(before))
 
-    def forget(self, source: str) -> int:
-        """Delete all segments of a source, before the source starts again; return how many."""
-        return self._remove(source, self.links(source).all)
-
     def _remove(self, source: str, links: Iterable[Link]) -> int:
         names = [(index_of(link.name), link.name) for link in links]
         self._of(source).remove(names)

@@ -46,15 +46,10 @@ def date_text(data: bytes, offset: int) -> bytes:
 
 def datetime_text(digits: int) -> Converter:
     """Return the reader of DATETIME(digits)."""
+    if not digits:
+        return lambda data, offset: _whole_datetime(data[offset : offset + 5])
     fraction = _fraction(digits)
-
-    def read(data: bytes, offset: int) -> bytes:
-        value = int.from_bytes(data[offset : offset + 5], "big") - 0x8000000000
-        if value < 0:
-            raise ValueError("a negative DATETIME")
-        return _months(value >> 17) + _clock(value & 0x1FFFF) + fraction(data, offset + 5)
-
-    return read if digits else lambda data, offset: _whole_datetime(data[offset : offset + 5])
+    return lambda data, offset: _whole_datetime(data[offset : offset + 5]) + fraction(data, offset + 5)
 
 
 def timestamp_text(digits: int) -> Converter:

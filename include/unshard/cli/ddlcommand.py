@@ -96,16 +96,16 @@ def _table(records: Iterable[CommandRecord], width: int | None) -> list[str]:
 
 
 def _row(each: CommandRecord) -> tuple[object, ...]:
-    order, state = each.order, str(each.state)
+    command, state = each.command, str(each.state)
     if each.state is CommandState.USED:
         state = f"used by window {each.window}"
-    statements = "; ".join(map(one_line, order.statements))
-    what = f"{order.kind.value}: {statements}" if statements else order.kind.value
+    statements = "; ".join(map(one_line, command.statements))
+    what = f"{command.kind.value}: {statements}" if statements else command.kind.value
     given = f"{each.given_at:%Y-%m-%d %H:%M:%S}"
     return (
-        order.number,
-        order.place.source,
-        order.place.at or order.place.gtid,
+        command.number,
+        command.place.source,
+        command.place.at or command.place.gtid,
         what,
         state,
         each.who,
@@ -116,7 +116,7 @@ def _row(each: CommandRecord) -> tuple[object, ...]:
 
 def _document(each: CommandRecord) -> dict[str, Any]:
     keys = "number source at gtid kind statements state by via reason given_at ended_at window met statement"
-    paths = {key: f"order.{key}" for key in ("number", "kind", "statements")}
-    paths |= {key: f"order.place.{key}" for key in ("source", "at", "gtid")}
+    paths = {key: f"command.{key}" for key in ("number", "kind", "statements")}
+    paths |= {key: f"command.place.{key}" for key in ("source", "at", "gtid")}
     found = as_document(each, keys, by="who", statement="text", **paths)
     return found | {key: found[key] or None for key in ("gtid", "statement")}

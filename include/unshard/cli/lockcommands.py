@@ -61,16 +61,16 @@ def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Sha
     task = console.load(options.task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
-        order = issuing.pinned(work.meta, make(lambda: _shard(options, work, scene)), scene)
-        effects = [*issuing.preview(work.meta, order, scene)]
-        view = coordinate.view(work.meta, order.lock, scene)
+        command = issuing.pinned(work.meta, make(lambda: _shard(options, work, scene)), scene)
+        effects = [*issuing.preview(work.meta, command, scene)]
+        view = coordinate.view(work.meta, command.lock, scene)
         told = [*lock_lines(view, str(task.path)), *effects]
         if options.dry_run:
             document = {"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects}
             return Answer(document, [*told, DRY_RUN])
-        console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes, told)
-        scene = _carry_out(work, order, options)
-        view = coordinate.view(work.meta, order.lock, scene)
+        console.confirm(f"{ACTIONS[type(command)]} {command.lock}", options.yes, told)
+        scene = _carry_out(work, command, options)
+        view = coordinate.view(work.meta, command.lock, scene)
         others = [scene.view(lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(one, str(task.path)))])
@@ -80,8 +80,8 @@ def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
     return issuing.shard_of_lock(work.meta, options.lock, options.shard, scene) if options.shard else None
 
 
-def _carry_out(work: Work, order: LockCommand, options: Namespace) -> Scene:
-    return issuing.carry_out(work, order, getpass.getuser(), VIA, options.reason)
+def _carry_out(work: Work, command: LockCommand, options: Namespace) -> Scene:
+    return issuing.carry_out(work, command, getpass.getuser(), VIA, options.reason)
 
 
 def _told(view: LockView) -> str:
@@ -101,13 +101,15 @@ def _retry_locks(options: Namespace, console: Console) -> Answer:
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
         views = [view for view in map(scene.view, scene.locks) if view.is_refused]
-        orders = [Retry(view.id) for view in views]
-        effects = [line for order in orders for line in (order.lock, *issuing.preview(work.meta, order, scene))]
-        if not (orders and not options.dry_run):
-            told = [*effects, DRY_RUN] if orders else ["the target has refused no DDL"]
+        commands = [Retry(view.id) for view in views]
+        effects = [line for command in commands for line in (command.lock, *issuing.preview(work.meta, command, scene))]
+        if not (commands and not options.dry_run):
+            told = [*effects, DRY_RUN] if commands else ["the target has refused no DDL"]
         else:
-            console.confirm(f"retry {len(orders)} locks", options.yes, effects)
-            views = [coordinate.view(work.meta, order.lock, _carry_out(work, order, options)) for order in orders]
+            console.confirm(f"retry {len(commands)} locks", options.yes, effects)
+            views = [
+                coordinate.view(work.meta, command.lock, _carry_out(work, command, options)) for command in commands
+            ]
             told = [*map(_told, views)]
     shown = [lock_document(view) for view in views]
     return Answer({"task": task.name, "dry_run": options.dry_run, "effects": effects, "locks": shown}, told)

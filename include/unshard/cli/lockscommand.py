@@ -22,16 +22,16 @@ def locks_command(options: Namespace, console: Console) -> Answer:
     task = console.load(options.task)
     with existing_meta(task) as meta:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
-        orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
+        commands = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
         found = open_differences(task, meta, environment_connections) if meta else ()
     lines = [line for each in found for line in difference_lines(each)]
     for view in views:
-        lines += [*lock_lines(view, str(task.path)), *map(command_line, orders[view.id])]
+        lines += [*lock_lines(view, str(task.path)), *map(command_line, commands[view.id])]
     document = {
         "task": task.name,
         "locks": [lock_document(view) for view in views],
         "differences": [difference_document(each) for each in found],
-        "commands": [command_document(order) for view in views for order in orders[view.id]],
+        "commands": [command_document(command) for view in views for command in commands[view.id]],
         "warnings": [*task.warnings],
     }
     waits = any(view.is_open for view in views) or any(each.needs_operator for each in found)

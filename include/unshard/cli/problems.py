@@ -7,7 +7,7 @@ from typing import Any
 from unshard.cli.console import Answer, Console, table
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.rows.columnreload import Reload, continues
-from unshard.core.rows.rowerrors import Clash, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.rows.rowerrors import Found, KeyCollision, RecordedCollision, RowError, RowErrorState
 from unshard.core.shown import amount, as_document, one_line
 from unshard.core.sql.quoting import qualified
 from unshard.errors.config import UsageWrong
@@ -33,34 +33,34 @@ def collisions_command(options: Namespace, console: Console) -> Answer:
             "remove or change the row in one of its two shards, then run the task again to continue;",
             "or set on-duplicate to replace or ignore in the task file",
         ]
-    left = (each.clash for each in is_open if each.found is Found.WINDOW and not each.clash.owner)
-    lines += [line for clash in left for line in _left(clash)]
+    left = (each.collision for each in is_open if each.found is Found.WINDOW and not each.collision.owner)
+    lines += [line for collision in left for line in _left(collision)]
     return Answer(document, lines, 3 if is_open else 0)
 
 
-def _left(clash: Clash) -> tuple[str, ...]:
+def _left(collision: KeyCollision) -> tuple[str, ...]:
     """Return the remedy for a row of the target that belongs to no known shard."""
-    if not clash.condition:
+    if not collision.condition:
         return ()
-    table = qualified(clash.target.schema, clash.target.name)
+    table = qualified(collision.target.schema, collision.target.name)
     return (
-        f"no other shard is known to have {clash.key}: TRUNCATE and DROP leave a shard's rows in the target;"
+        f"no other shard is known to have {collision.key}: TRUNCATE and DROP leave a shard's rows in the target;"
         " if so, remove the row there:",
-        f"  DELETE FROM {table} WHERE {clash.condition}",  # noqa: S608
+        f"  DELETE FROM {table} WHERE {collision.condition}",  # noqa: S608
     )
 
 
 def _document(each: RecordedCollision) -> dict[str, Any]:
     keys = "target key shard owner found window state times others first_at last_at"
-    return as_document(each, keys, **{key: f"clash.{key}" for key in ("target", "key", "shard", "owner", "others")})
+    return as_document(each, keys, **{key: f"collision.{key}" for key in ("target", "key", "shard", "owner", "others")})
 
 
 def _collision_row(each: RecordedCollision) -> tuple[object, ...]:
-    clash = each.clash
-    key = f"{clash.key} and {amount(clash.others)} more" if clash.others else clash.key
+    collision = each.collision
+    key = f"{collision.key} and {amount(collision.others)} more" if collision.others else collision.key
     place = "load" if each.found is Found.LOAD else f"window {each.window}"
     last = f"{each.last_at:%Y-%m-%d %H:%M:%S}"
-    return clash.target, key, clash.shard, clash.owner, place, each.state, amount(each.times), last
+    return collision.target, key, collision.shard, collision.owner, place, each.state, amount(each.times), last
 
 
 def row_errors_command(options: Namespace, console: Console) -> Answer:
@@ -123,8 +123,8 @@ def reload_command(options: Namespace, console: Console) -> Answer:
         if options.dry_run:
             return Answer(document, [*effects, "dry run: nothing was done"])
         console.confirm(f"reload {names} of {shard}", options.yes, effects)
-        order = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
-        done = reload_columns(work, shard, columns, order, lambda each: console.note(reload_line(each)))
+        command = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
+        done = reload_columns(work, shard, columns, command, lambda each: console.note(reload_line(each)))
     return Answer({**document, "reload": reload_document(done)}, [reload_line(done)])
 
 

@@ -81,10 +81,10 @@ def command_steps(work: Work, asked: Asked) -> tuple[Step, ...]:
 
 def revert(work: Work, number: int) -> Step:
     """Return the step that takes back a command."""
-    known = {each.order.number: each for each in work.meta.statement_commands.all()}
+    known = {each.command.number: each for each in work.meta.statement_commands.all()}
     if number not in known or known[number].state is CommandState.USED:
         raise CommandSpent(f"command {number}", "a window has used it" if number in known else "it does not exist")
-    effects = (f"{known[number].order} is taken back: the statement is treated as usual again",)
+    effects = (f"{known[number].command} is taken back: the statement is treated as usual again",)
     issued = _issued("revert", {"command": number})
     return Step(effects, lambda *who: work.meta.statement_commands.revert(number, issued(*who)))
 

@@ -7,12 +7,15 @@ are resolved only here. Spark starts at its first use, because an idle window do
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
@@ -148,6 +151,14 @@ class Work:
         if missing:
             self._structures.update(self.meta.structures.get(missing))
         return {digest: self._structures[digest] for digest in digests}
+
+    def source_connection(self, source: str) -> closing[Connection]:
+        """Connect to a source for a block."""
+        return closing(mysql.connect(self.sources[source], f"source {source}"))
+
+    def target_connection(self) -> closing[Connection]:
+        """Connect to the target for a block."""
+        return closing(mysql.connect(self.target, "target"))
 
     def target_schema(self, target: TableId) -> TableSchema:
         """Read the present structure of a target table; a DDL may just have changed it."""

@@ -192,8 +192,8 @@ class Pages:
         """Return the dry run of a command."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = read_form(facts, fields), form_reason(fields)
-            return self._confirm(visit, facts, order, reason)
+            command, reason = read_form(facts, fields), form_reason(fields)
+            return self._confirm(visit, facts, command, reason)
         except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
 
@@ -201,18 +201,18 @@ class Pages:
         """Issue a command; return a page if the lock has changed since the dry run or the command is rejected."""
         facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = read_form(facts, fields), form_reason(fields)
+            command, reason = read_form(facts, fields), form_reason(fields)
             if fields.get(SEEN) != lock_digest(facts):
-                return self._confirm(visit, facts, order, reason, has_changed=True)
-            self._service.give(visit.task, order, visit.user.get_name(), reason)
+                return self._confirm(visit, facts, command, reason, has_changed=True)
+            self._service.give(visit.task, command, visit.user.get_name(), reason)
         except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
         return None
 
     def _confirm(
-        self, visit: Visit, lock: "LockFacts", order: LockCommand, reason: str, *, has_changed: bool = False
+        self, visit: Visit, lock: "LockFacts", command: LockCommand, reason: str, *, has_changed: bool = False
     ) -> PageAnswer:
-        pinned, lines = self._service.preview(visit.task, order)
+        pinned, lines = self._service.preview(visit.task, command)
         fields = {**form_fields(pinned), "reason": reason, SEEN: lock_digest(lock)}
         at = visit.at_lock(lock.id)
         return PageAnswer(

@@ -89,7 +89,7 @@ class Reading:
     history: CommandHistory = CommandHistory()
     prechecks: "StoredPrechecks | None" = None
     """Result of the last stored prechecks."""
-    orders: "tuple[CommandRecord, ...]" = ()
+    commands: "tuple[CommandRecord, ...]" = ()
     """Commands about single statements: waiting ones, then the newest others."""
     row_errors: "tuple[RowError, ...]" = ()
     """The newest diverted rows that a target lacks."""
@@ -183,7 +183,9 @@ class Service:
                 self._history(meta, task),
                 meta.prechecks.last(),
                 tuple(
-                    sorted(meta.statement_commands.all(), key=lambda one: (one.ended_at is not None, -one.order.number))
+                    sorted(
+                        meta.statement_commands.all(), key=lambda one: (one.ended_at is not None, -one.command.number)
+                    )
                 ),
                 meta.row_errors.all(SHOWN_ROWS, only_open=True),
                 meta.collisions.all(SHOWN),
@@ -239,24 +241,24 @@ class Service:
         meta.lock_commands.name(action.number, who)
         return replace(action, who=who)
 
-    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
+    def preview(self, task: Task, command: LockCommand) -> tuple[LockCommand, Sequence[str]]:
         """Return the command, bound to the present DDL, and its dry run."""
         from unshard.operate import issuing
         from unshard.units.ddl.scene import find
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections, only_reads=True) as work:
-            _, scene = find(work.meta, order.lock)
-            order = issuing.pinned(work.meta, order, scene)
-            return order, issuing.preview(work.meta, order, scene)
+            _, scene = find(work.meta, command.lock)
+            command = issuing.pinned(work.meta, command, scene)
+            return command, issuing.preview(work.meta, command, scene)
 
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
+    def give(self, task: Task, command: LockCommand, by: str, reason: str) -> None:
         """Issue the command in the user's name."""
         from unshard.operate import issuing
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:
-            issuing.give(work.meta, order, by=by, via=VIA, reason=reason)
+            issuing.give(work.meta, command, by=by, via=VIA, reason=reason)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ import pytest
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import SECONDS
-from unshard_demo.airflow import Airflow, as_variables, running_airflow
+from tests.running import while_up
+from unshard_demo.airflow import Airflow, as_variables, start_airflow
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkConnect
 
@@ -64,7 +65,7 @@ def _beside(merge: Merge, name: str, mode: str, options: dict[str, Any]) -> Iter
 def airflow(merge: Merge, hasty: Merge, joining: Merge) -> Iterator[Airflow]:
     """A scheduler that knows the DAGs of all tasks."""
     settings = SETTINGS | {"UNSHARD_TEST_ALERTS": str(merge.folder / "alerts")}
-    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings) as airflow:
+    with while_up(start_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings)) as airflow:
         kinds = "full", "sync", "ddl"
         dags = [f"unshard_{kind}__{task.name}" for task in (merge, hasty, joining) for kind in kinds]
         airflow.await_dags(*dags, f"unshard_join__{joining.name}")

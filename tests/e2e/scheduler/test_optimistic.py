@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
 from tests.e2e.scheduler.waiting import SECONDS, await_equal, log_in, succeed
+from tests.e2e.taskinstances import await_run, clear, log_of, xcom
 from unshard_demo.airflow import Airflow
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
@@ -66,7 +67,7 @@ def test_a_rollout_has_one_run_that_waits_until_it_is_complete(
 
     def is_told() -> bool:
         with contextlib.suppress(RuntimeError):  # each start of a task removes what it has told
-            told = airflow.xcom(join, run, FOLLOW, "difference")
+            told = xcom(airflow, join, run, FOLLOW, "difference")
             return (told["state"], len(told["have"]), len(told["lack"])) == ("open", 1, 3)
         return False
 
@@ -108,8 +109,8 @@ def test_a_conflict_fails_and_a_clear_continues_it(airflow: Airflow, joined: Mer
     joined.sources[last[0]].run(f"ALTER TABLE {last[1]} ADD d DATE")
     window(airflow, joined)
     (conflict,) = followed(airflow, join, len(before) + 2)[len(before) + 1 :]
-    assert airflow.await_run(join, conflict, SECONDS) == "failed"
-    log = airflow.log(join, conflict, FOLLOW)
+    assert await_run(airflow, join, conflict, SECONDS) == "failed"
+    log = log_of(airflow, join, conflict, FOLLOW)
     for told in ("d int(11)", "d date", first[1], last[1]):
         assert told in log
     assert airflow.run(join, rollout)["state"] == "running", "it is only slow"
@@ -119,17 +120,17 @@ def test_a_conflict_fails_and_a_clear_continues_it(airflow: Airflow, joined: Mer
     brought = f"SELECT COUNT(*) FROM {joined.table} WHERE name = 'new 10'"
     airflow.await_true(lambda: joined.target.run(brought) == [(3,)], SECONDS, "rows of the other shards")
 
-    airflow.clear(join, conflict, FOLLOW)
+    clear(airflow, join, conflict, FOLLOW)
     airflow.await_true(
         lambda: len([task for task in airflow.tasks(join, conflict) if task["try_number"] > 1]) == 1, SECONDS, "a try"
     )
-    assert airflow.await_run(join, conflict, SECONDS) == "failed", "nobody has changed anything"
+    assert await_run(airflow, join, conflict, SECONDS) == "failed", "nobody has changed anything"
 
     joined.sources[last[0]].run(f"ALTER TABLE {last[1]} DROP d", f"ALTER TABLE {last[1]} ADD d INT")
     for source, table in others:
         joined.sources[source].run(f"ALTER TABLE {table} ADD d INT")
     window(airflow, joined)
-    airflow.clear(join, conflict, FOLLOW)
+    clear(airflow, join, conflict, FOLLOW)
     for run in (conflict, rollout):
         succeed(airflow, join, run)
     await_equal(airflow, joined)

@@ -26,6 +26,7 @@ from tests.e2e.scheduler.waiting import (
     steady_load,
     succeed,
 )
+from tests.e2e.taskinstances import await_run, clear, log_of, xcom
 from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
@@ -76,17 +77,17 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     await_wait(airflow, dag, lock, "deferred")
     states = airflow.states(dag, lock)
     assert (states["unlock"], states["replace"]) == ("skipped", "skipped"), "nobody has given a command"
-    assert airflow.xcom(dag, lock, "wait_for_shards", "missing") == [f"{source} {table}" for source, table in others]
+    assert xcom(airflow, dag, lock, "wait_for_shards", "missing") == [f"{source} {table}" for source, table in others]
     assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") == []
     assert f"/dags/{dag}/runs/{lock}" in links_to_locks(airflow, merge)
 
-    airflow.clear(dag, lock, "unlock")
+    clear(airflow, dag, lock, "unlock")
     states = succeed(airflow, dag, lock)
     assert states["unlock"] == states["wait_for_shards"] == states[f"execute_ddl[{first[0]}]"] == "success"
     assert states["execute_ddl[south-1]"] == "skipped"
     assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") != []
     assert orders_to(merge, lock) == [("unlock", "", "clear")], "no worker is told who it was"
-    airflow.clear(dag, lock, "unlock")
+    clear(airflow, dag, lock, "unlock")
     assert succeed(airflow, dag, lock)["unlock"] == "skipped"
     assert orders_to(merge, lock) == [("unlock", "", "clear")], "it is resolved, so this was no order"
 
@@ -123,7 +124,7 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     merge.change(5)
     run = airflow.trigger(sync)
     succeed(airflow, sync, run)
-    airflow.clear(sync, run, "follow")
+    clear(airflow, sync, run, "follow")
     succeed(airflow, sync, run)
     await_equal(airflow, merge)
 
@@ -144,10 +145,10 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airf
         f"UPDATE {merge.name}_meta.judged_range SET compared_at = compared_at - INTERVAL 2 DAY",
     )
     run = airflow.trigger(dag)
-    assert airflow.await_run(dag, run, SECONDS) == "failed"
-    assert f"different: id={key}" in airflow.log(dag, run, "check", map_index=0)
+    assert await_run(airflow, dag, run, SECONDS) == "failed"
+    assert f"different: id={key}" in log_of(airflow, dag, run, "check", map_index=0)
     asked_to_repair(airflow, merge, (key, name))
-    airflow.clear(dag, run, "check")
+    clear(airflow, dag, run, "check")
     succeed(airflow, dag, run)
 
 
@@ -266,7 +267,7 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
         airflow.trigger(sync)
         airflow.await_true(red, SECONDS, "a red source")
         (run,) = red()
-        assert airflow.await_run(sync, run, SECONDS) == "failed"
+        assert await_run(airflow, sync, run, SECONDS) == "failed"
         states = airflow.states(sync, run)
         assert (states["follow[south-1]"], states["follow[north-1]"]) == ("failed", "success")
         assert (states["report"], states["failed"]) == ("success", "failed")
@@ -289,10 +290,10 @@ def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after
     tables = [(source, table) for source, tables in impatient.shards.items() for table in tables]
     impatient.sources[tables[0][0]].run(ADD.format(tables[0][1]))
     lock = open_lock(airflow, impatient, 1)
-    assert airflow.await_run(dag, lock, SECONDS) == "failed"
+    assert await_run(airflow, dag, lock, SECONDS) == "failed"
     states = airflow.states(dag, lock)
     assert (states["unlock"], states["wait_for_shards"]) == ("skipped", "failed")
-    log = airflow.log(dag, lock, "wait_for_shards")
+    log = log_of(airflow, dag, lock, "wait_for_shards")
     for told in (f"unshard unlock {impatient.tasks}/impatient.yaml {lock}", "clear the task unlock", "south-1"):
         assert told in log
 
@@ -318,7 +319,7 @@ def red_lock(airflow: Airflow, merge: Merge, ddl: str) -> str:
     source, tables = next(iter(merge.shards.items()))
     merge.sources[source].run(ddl.format(tables[0]))
     lock = open_lock(airflow, merge, number)
-    assert airflow.await_run(f"unshard_ddl__{merge.name}", lock, SECONDS) == "failed"
+    assert await_run(airflow, f"unshard_ddl__{merge.name}", lock, SECONDS) == "failed"
     return lock
 
 
@@ -381,7 +382,7 @@ def test_person_is_asked_for_statements_to_execute_instead(airflow: Airflow, imp
     airflow.trigger(f"unshard_sync__{impatient.name}")
     airflow.await_true(lambda: impatient.target.run(pending) == [(4,)], SECONDS, "all shards have the DDL")
 
-    airflow.clear(dag, lock, "replace")
+    clear(airflow, dag, lock, "replace")
     fields = {"statements": NOTE.format(impatient.table, 40) + ";", "shard": "", "reason": "room for more"}
     answer(airflow, (dag, lock, "replace"), "Replace", fields, lambda: bool(orders_to(impatient, lock)))
     succeed(airflow, dag, lock)

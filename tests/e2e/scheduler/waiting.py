@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
+from tests.e2e.taskinstances import await_run, links
 from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
@@ -15,7 +16,7 @@ SECONDS = 1800.0
 
 def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:
     """Wait for a run to succeed; return the states of its tasks."""
-    state = airflow.await_run(dag, run, SECONDS)
+    state = await_run(airflow, dag, run, SECONDS)
     states = airflow.states(dag, run)
     assert state == "success", states
     return states
@@ -95,7 +96,7 @@ def links_to_locks(airflow: Airflow, merge: Merge) -> set[str | None]:
         for task in airflow.tasks(sync, run)
         if task["task_id"] == "start_lock" and task["map_index"] >= 0 and task["state"] == "success"
     ]
-    return {airflow.links(sync, run, "start_lock", index)["DDL lock"] for run, index in started}
+    return {links(airflow, sync, run, "start_lock", index)["DDL lock"] for run, index in started}
 
 
 def is_added(merge: Merge) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.binlogs import changes, end_of, round_trip, schema_of, selected
+from tests.running import while_up
 from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT
 from unshard.core.model import TableId
 from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, DamagedRow, DefaultUnknown, PartialRowImage
@@ -411,8 +412,10 @@ def test_rows_whose_left_out_columns_nobody_knows(source_1, table, tmp_path):
 
 
 def test_compressed_events(server_folder, tmp_path):
-    with servers.running_server(
-        server_folder / tmp_path.name, "--log-bin-compress=ON", "--log-bin-compress-min-len=10", server_id=401
+    with while_up(
+        servers.start_server(
+            server_folder / tmp_path.name, "--log-bin-compress=ON", "--log-bin-compress-min-len=10", server_id=401
+        )
     ) as server:
         server.run("CREATE DATABASE d")
         begins, table = end_of(server), TableId("d", "t")
@@ -429,7 +432,9 @@ def test_compressed_events(server_folder, tmp_path):
 
 
 def test_without_checksums(server_folder, tmp_path):
-    with servers.running_server(server_folder / tmp_path.name, "--binlog-checksum=NONE", server_id=402) as server:
+    with while_up(
+        servers.start_server(server_folder / tmp_path.name, "--binlog-checksum=NONE", server_id=402)
+    ) as server:
         server.run("CREATE DATABASE d")
         table = TableId("d", "t")
         decoded, shown = round_trip(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.alltypes import statements
 from tests.binlogs import end_of
+from tests.running import while_up
 from tests.taskfile import write_task
 from tests.versions import MYSQL
 from unshard.adapters import mysql
@@ -27,7 +28,9 @@ ALL = BinlogLimits()
 def source(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("decoder") / "server"
     with (
-        servers.running_server(folder, server_id=811) if request.param == "mariadb" else MYSQL.running(folder) as server
+        while_up(servers.start_server(folder, server_id=811))
+        if request.param == "mariadb"
+        else MYSQL.running(folder) as server
     ):
         yield server
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifetask import LifeTask, living
+from tests.running import while_up
 from tests.taskfile import endpoint
 from unshard.core.checks.items import Severity
 from unshard.errors.checks import TargetNamesAlike
@@ -40,7 +41,7 @@ def odd(server_folder: Path) -> Iterator[tuple[MariaDb, MariaDb, MariaDb]]:
     with contextlib.ExitStack() as stack:
         numbers = {"odd-1": 701, "odd-2": 702, "odd-target": None}
         yield tuple(  # type: ignore[misc]
-            stack.enter_context(servers.running_server(server_folder / name, server_id=number))
+            stack.enter_context(while_up(servers.start_server(server_folder / name, server_id=number)))
             for name, number in numbers.items()
         )
 
@@ -119,7 +120,7 @@ def test_targets_whose_names_differ_only_in_case_are_refused_where_they_would_be
 ) -> None:
     columns = "(id INT PRIMARY KEY)"
     with (
-        servers.running_server(server_folder / "no-case", "--lower-case-table-names=1") as target,
+        while_up(servers.start_server(server_folder / "no-case", "--lower-case-table-names=1")) as target,
         living(unique, tmp_path, {"s1": odd[0], "s2": odd[1]}, target) as task,
     ):
         del task.body["routes"]

@@ -10,6 +10,7 @@ import pytest
 
 from tests import s3server
 from tests.binlogs import end_of
+from tests.running import while_up
 from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.adapters import mysql
 from unshard.config import load_task
@@ -167,8 +168,8 @@ def test_password_that_nowhere_is(world: World, monkeypatch) -> None:
 )
 def test_binlog_settings(world: World, server_folder: Path, options: list[str], code: list[str]) -> None:
     given = [option.format(schema=world.schema) for option in options]
-    with servers.running_server(
-        server_folder / world.schema, *given, server_id=None if "--skip-log-bin" in given else 77
+    with while_up(
+        servers.start_server(server_folder / world.schema, *given, server_id=None if "--skip-log-bin" in given else 77)
     ) as wrong:
         wrong.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
         world.sources["s2"] = (wrong.port, "admin")
@@ -540,7 +541,7 @@ def test_a_bucket_that_refuses(world: World, s3: s3server.S3, monkeypatch: pytes
 def test_a_short_retention_and_a_server_id_that_is_there_twice(world: World, server_folder: Path) -> None:
     options = ("--expire-logs-days=0.5", "--log-bin=mysql-bin")
     ((own,),) = world.s1.run("SELECT @@server_id")
-    with servers.running_server(server_folder / world.schema, *options, server_id=int(own)) as other:
+    with while_up(servers.start_server(server_folder / world.schema, *options, server_id=int(own))) as other:
         other.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
         world.sources["s2"] = (other.port, "admin")
         assert found(world) == [("binlog_retention", "warning", "US-2321"), ("server_id", "warning", "US-2323")]

@@ -162,9 +162,12 @@ def meta(field: Field) -> Iterator[Meta]:
 
 def work_of(field: Field, meta: Meta) -> Any:
     """Return the parts of a task's work that `in_context` uses."""
-    sources = {SOURCE: field.source.server}
     return SimpleNamespace(
-        task=SimpleNamespace(timezone="+00:00"), meta=meta, trial_tables=field.trial_tables, sources=sources
+        task=SimpleNamespace(timezone="+00:00"),
+        meta=meta,
+        trial_tables=field.trial_tables,
+        sources={SOURCE: field.source.server},
+        source_connection=lambda source: contextlib.closing(connect(field.source.server, f"source {source}")),
     )
 
 

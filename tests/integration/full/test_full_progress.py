@@ -96,7 +96,7 @@ def test_progress_outlives_deaths_and_growing_tables_and_the_rate_is_kept(
             assert said in capsys.readouterr().out
             step(work, "s1")
             seen.append(full_progress(work.meta, ["s1"])["s1"])
-        read, waited = work.meta.rates.taken("s1")
+        ((read, waited),) = target.run(f"SELECT bytes, waited FROM {work.task.meta_schema}.dump_rate")
         assert read == seen[-1][0].bytes == sum(chunk.bytes for chunk in work.meta.chunks.of("s1")) > 4500 * 60
         assert waited > 0, "more than a second's worth was read"
     for part in zip(*seen, strict=True):

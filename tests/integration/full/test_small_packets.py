@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import LiveTask, living
-from unshard_demo.servers import MariaDb, running_server
+from tests.running import while_up
+from unshard_demo.servers import MariaDb, start_server
 
 pytestmark = pytest.mark.integration
 
@@ -15,7 +16,7 @@ COLUMNS = {"t": "id INT PRIMARY KEY, v LONGTEXT", "u": "id INT, v LONGBLOB"}
 
 @pytest.fixture
 def small(server_folder: Path, tmp_path: Path) -> Iterator[MariaDb]:
-    with running_server(server_folder / tmp_path.name, "--max-allowed-packet=64K") as server:
+    with while_up(start_server(server_folder / tmp_path.name, "--max-allowed-packet=64K")) as server:
         yield server
 
 

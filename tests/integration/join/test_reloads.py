@@ -112,8 +112,8 @@ def test_values_that_must_be_read_again_are_lag(task: JoinedTask) -> None:
     run(task, FIRST, "UPDATE {} SET d = d + 100")
     task.run()
     assert lag(task) >= 7200, "rows that have changed since do not replace the reload"
-    order = IssuedCommand("accept-values", "operator", "test", "they are right")
-    accept_values(task.work(), Shard("s1", TableId(task.name, "t_11")), ["d"], order)
+    command = IssuedCommand("accept-values", "operator", "test", "they are right")
+    accept_values(task.work(), Shard("s1", TableId(task.name, "t_11")), ["d"], command)
     assert lag(task) == 0
     run(task, FIRST, "ALTER TABLE {} MODIFY d DECIMAL(8,2) NOT NULL", "ALTER TABLE {} MODIFY d DECIMAL(8,1) NOT NULL")
     task.run()
@@ -131,13 +131,13 @@ def lag(task: JoinedTask) -> int:
 
 def test_values_that_an_operator_accepts(task: JoinedTask) -> None:
     stuck(task)
-    order = IssuedCommand("accept-values", "operator", "test", "they are right")
+    command = IssuedCommand("accept-values", "operator", "test", "they are right")
     shard = Shard("s1", TableId(task.name, "t_11"))
     with pytest.raises(ReloadNotDue):
-        accept_values(task.work(), shard, ["a"], order)
+        accept_values(task.work(), shard, ["a"], command)
     run(task, FIRST, "UPDATE {} SET d = d + 100")
     task.run()
-    accept_values(task.work(), shard, ["d"], order)
+    accept_values(task.work(), shard, ["d"], command)
     assert [action.action for action in task.work().meta.locks.actions("", None)] == ["accept-values"]
     run(task, SECOND, "ALTER TABLE {} MODIFY d DECIMAL(8,1) NOT NULL")
     task.run()

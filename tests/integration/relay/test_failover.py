@@ -10,6 +10,7 @@ import yaml
 from tests.binlogs import end_of, end_xa, purge
 from tests.joinedtask import joined_task, run
 from tests.livetask import LiveTask, living
+from tests.running import while_up
 from tests.taskfile import endpoint
 from tests.tidbsettings import is_tidb
 from unshard.core.task.state import Phase
@@ -46,8 +47,8 @@ def await_replica(replica: MariaDb, source: MariaDb) -> None:
 def pair(server_folder: Path, unique: str) -> Iterator[tuple[MariaDb, MariaDb]]:
     """Two servers, the second of which replicates from the first."""
     with (
-        servers.running_server(server_folder / f"{unique}-1", "--gtid-strict-mode=1", server_id=81) as first,
-        servers.running_server(server_folder / f"{unique}-2", *REPLICATES, server_id=82) as second,
+        while_up(servers.start_server(server_folder / f"{unique}-1", "--gtid-strict-mode=1", server_id=81)) as first,
+        while_up(servers.start_server(server_folder / f"{unique}-2", *REPLICATES, server_id=82)) as second,
     ):
         second.run("SET SESSION sql_log_bin = 0", *["FLUSH LOGS"] * 4)
         replicate(second, first)

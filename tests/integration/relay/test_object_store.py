@@ -105,7 +105,7 @@ def test_purge_and_forget(upstream_server: MariaDb, s3: S3) -> None:
     assert store.purge(SOURCE, run[-1].begins) == len(run) - 1
     assert store.segments(SOURCE) == run[-1:]
     assert pull(SOURCE, upstream_server.server, store, run[-1].begins).segments == 0
-    assert store.forget(SOURCE) == 1
+    assert store.purge(SOURCE, run[-1].ends) == 1
     assert store.segments(SOURCE) == ()
     assert [data for data in s3.objects.values() if data] == []
 

@@ -21,6 +21,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, pull_several, schema_of
 from tests.disk import room
+from tests.running import while_up
 from tests.suite.portions import portion
 from unshard.adapters.binlogstream import LiveDump
 from unshard.adapters.relayfiles import TEMPORARY, RelayStore
@@ -264,7 +265,7 @@ def test_closes_its_connections(upstream_server, tmp_path):
 def test_large_transactions_and_large_events(server_folder, tmp_path):
     store = RelayStore(tmp_path)
     options = ("--max-allowed-packet=128M", "--innodb-log-file-size=100M")
-    with servers.running_server(server_folder / tmp_path.name, *options, server_id=303) as server:
+    with while_up(servers.start_server(server_folder / tmp_path.name, *options, server_id=303)) as server:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t(id int primary key auto_increment, v longtext)")
         server.run(f"INSERT INTO d.t(v) VALUES (REPEAT('y', {40 << 20}))")
         server.run(f"INSERT INTO d.t(v) VALUES (REPEAT('z', {(16 << 20) - 60}))")
@@ -436,7 +437,7 @@ def test_purge_of_the_relay(upstream_server, tmp_path):
     assert store.purge(SOURCE, at) == len(run) - 1
     assert store.segments(SOURCE) == run[-1:]
     assert pull(SOURCE, upstream_server.server, store, at).segments == 0
-    assert store.forget(SOURCE) == 1
+    assert store.purge(SOURCE, run[-1].ends) == 1
     assert store.segments(SOURCE) == () and list((tmp_path / SOURCE).iterdir()) == []
 
 

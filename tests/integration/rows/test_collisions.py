@@ -47,8 +47,14 @@ def servers(source_1, source_2, target):
 
 
 def told(one: RecordedCollision) -> tuple[str, str, str, str, int]:
-    clash = one.clash
-    return clash.key, clash.shard.table.name, clash.owner.table.name if clash.owner else "", one.state.value, one.times
+    collision = one.collision
+    return (
+        collision.key,
+        collision.shard.table.name,
+        collision.owner.table.name if collision.owner else "",
+        one.state.value,
+        one.times,
+    )
 
 
 def advance(task: LiveTask, *sources: str) -> None:
@@ -206,7 +212,7 @@ def test_what_a_policy_decides_is_recorded_once_and_named(servers, unique, tmp_p
         assert won == [(90, 80 if policy == "replace" else 60)]
         found = task.work().meta.collisions.all()
         assert {told(one)[1:] for one in found} == {("t_3", "t_2", f"{policy}d" if winner == "b" else "ignored", 1)}
-        assert (len(found), sum(one.clash.others for one in found)) == (20, 30)
+        assert (len(found), sum(one.collision.others for one in found)) == (20, 30)
         assert sum(task.work().meta.collisions.counts("s2").values()) == 50
 
 

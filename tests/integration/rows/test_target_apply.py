@@ -203,12 +203,12 @@ class Shop:
                 rows.append(row)
             else:
                 rows.remove(row)
-        if self._clash(rows):
+        if self._collides(rows):
             return []
         self.target.rows[self.shard] = rows
         return changes
 
-    def _clash(self, rows: list[Row]) -> bool:
+    def _collides(self, rows: list[Row]) -> bool:
         match self.name:
             case "without key":
                 return False

@@ -20,6 +20,7 @@ import yaml
 
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
+from tests.running import while_up
 from tests.versions import MYSQL
 from unshard.config import load_task
 from unshard.core.checks.items import Severity
@@ -70,7 +71,7 @@ def target(folder: Path) -> Iterator[MariaDb]:
     """Start TiDB and run the program of `tidb-init` there."""
     service = SERVICES["tidb-init"]
     program = ROOT / service["entrypoint"][1].removeprefix("/opt/unshard/")
-    with servers.running_tidb(folder) as server:
+    with while_up(servers.start_tidb(folder)) as server:
         given = {key: with_secrets(value) for key, value in service["environment"].items()}
         given |= {"TIDB_HOST": "127.0.0.1", "TIDB_PORT": str(server.port), "TIDB_ROOT_PASSWORD": server.password}
         for _ in range(2):  # the service runs at every `docker compose up`

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.certificates import Authority, Pair
+from tests.running import while_up
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
@@ -64,8 +65,8 @@ def started(make: str, folder: Path, ours: Authority) -> Iterator[MariaDb]:
     pair = ours.issue("db-1", "127.0.0.1")
     files = {"ssl-ca": ours.path, "ssl-cert": pair.certificate, "ssl-key": pair.key}
     if make == "mariadb":
-        with servers.running_server(
-            folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401
+        with while_up(
+            servers.start_server(folder, *(f"--{name}={path}" for name, path in files.items()), server_id=401)
         ) as server:
             yield server
         return

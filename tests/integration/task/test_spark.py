@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
+from tests.running import while_up
 from unshard.adapters import spark as sparks
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relayfiles import RelayStore
@@ -30,7 +31,7 @@ from unshard.units.rows.windowjob import WindowJob
 from unshard.units.window.sync import run_job
 from unshard_demo import processes
 from unshard_demo.servers import free_port
-from unshard_demo.sparkserver import SparkConnect, running_spark
+from unshard_demo.sparkserver import SparkConnect, start_spark
 
 pytestmark = pytest.mark.spark
 # Executors know our package, not the tests.
@@ -109,7 +110,7 @@ def test_a_server_has_sockets_whatever_the_length_of_its_folder(length: int) -> 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / ("f" * (length - len(f"{name}//scratch")))
         assert len(str(folder / "scratch")) == length
-        with running_spark(folder) as server, sparks.session(server.url) as spark:
+        with while_up(start_spark(folder)) as server, sparks.session(server.url) as spark:
             assert list(sparks.map_items(spark, has_unix_socket, ["a"], 1)) == ["true"]
 
 
@@ -263,14 +264,14 @@ def test_a_server_that_died_is_told_by_a_code_and_a_restarted_one_gets_a_new_ses
         {},
         (),
     )
-    with running_spark(tmp_path / "first") as server, sparks.session(server.url, name="again") as first:
+    with while_up(start_spark(tmp_path / "first")) as server, sparks.session(server.url, name="again") as first:
         assert sorted(sparks.map_items(first, twice, ["a"], 1)) == ["A", "a"] and sparks.is_usable(first)
         processes.kill(server.program)
         with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
             list(sparks.map_items(first, twice, ["a"], 1))
         with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
             run_job(lambda: first, job)
-        with running_spark(tmp_path / "second", port=server.port):
+        with while_up(start_spark(tmp_path / "second", port=server.port)):
             with pytest.raises(SparkJobFailed):
                 list(sparks.map_items(first, twice, ["a"], 1))
             assert not sparks.is_usable(first)

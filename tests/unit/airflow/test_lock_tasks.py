@@ -388,7 +388,7 @@ def test_subclass_gets_an_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "given", "order"),
+    ("choice", "given", "command"),
     [
         ("Skip", {"statements": "is not looked at"}, Skip(VIEW.id)),
         ("Skip", {"shard": "s2 shop_1.orders_1"}, Skip(VIEW.id, B1)),
@@ -399,20 +399,20 @@ def test_subclass_gets_an_alert() -> None:
         ("Show the effect", {"statements": None}, Skip(VIEW.id)),
     ],
 )
-def test_answer_becomes_an_order(choice: str, given: dict[str, Any], order: LockCommand) -> None:
-    from unshard_airflow.replace import order_of
+def test_answer_becomes_an_order(choice: str, given: dict[str, Any], command: LockCommand) -> None:
+    from unshard_airflow.replace import command_of
 
-    assert order_of(VIEW, choice, given) == order
+    assert command_of(VIEW, choice, given) == command
 
 
 @pytest.mark.parametrize("given", [{"statements": ""}, {"statements": "A", "shard": "s9 x.y"}, {}])
 def test_answer_that_says_nothing_is_refused(given: dict[str, Any]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from unshard_airflow.replace import order_of
+    from unshard_airflow.replace import command_of
 
     with pytest.raises(AirflowFailException, match="clear this task to answer again"):
-        order_of(VIEW, "Replace", given)
+        command_of(VIEW, "Replace", given)
 
 
 def test_question_offers_the_shards_of_the_lock() -> None:

@@ -26,7 +26,7 @@ from unshard.core.join.states import State
 from unshard.core.masking import refusal, statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.rows.rowerrors import CollisionState, Found, KeyCollision, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.state import PauseKind, PauseState, Phase
 from unshard.core.validate.ledger import Proof
 from unshard.core.window.plan import UnreadStatement
@@ -128,8 +128,8 @@ class Books:
     def reading(self, task: Task) -> Reading:
         passed = IgnoredStatement("s1", UnreadStatement(Location("b.7", 99), f"florble {EVIL}"), NOW)
         remarks = Remarks((passed,), tuple(self.locks_), self.halt_, tuple(self.stops_), **self.remarks_)
-        clash = Clash(TableId("shop", "orders"), f"id = {EVIL}", "", A1, B1, 3)
-        collision = RecordedCollision(clash, Found.WINDOW, 17, CollisionState.OPEN, 2, NOW, NOW)
+        collision = KeyCollision(TableId("shop", "orders"), f"id = {EVIL}", "", A1, B1, 3)
+        collision = RecordedCollision(collision, Found.WINDOW, 17, CollisionState.OPEN, 2, NOW, NOW)
         return Reading(remarks, self.history(task, ""), self.prechecks_, collisions=(collision,), **self.reading_)
 
     def history(self, task: Task, lock: str) -> CommandHistory:
@@ -158,15 +158,15 @@ class Books:
         self.retried += [(stop, by, reason) for stop in stops]
         self.stops_ = [stop for stop in self.stops_ if stop not in stops]
 
-    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
-        if order.lock not in {lock.id for lock in self.locks_ if lock.is_open}:
-            raise UnknownLock(task.name, order.lock)
-        self.previewed.append(order)
-        pinned = replace(order, seq=7) if isinstance(order, Skip) and order.shard else order
-        return pinned, [f"would {type(order).__name__} {EVIL}"]
+    def preview(self, task: Task, command: LockCommand) -> tuple[LockCommand, Sequence[str]]:
+        if command.lock not in {lock.id for lock in self.locks_ if lock.is_open}:
+            raise UnknownLock(task.name, command.lock)
+        self.previewed.append(command)
+        pinned = replace(command, seq=7) if isinstance(command, Skip) and command.shard else command
+        return pinned, [f"would {type(command).__name__} {EVIL}"]
 
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
-        self.given.append((order, by, reason))
+    def give(self, task: Task, command: LockCommand, by: str, reason: str) -> None:
+        self.given.append((command, by, reason))
 
 
 @dataclass
@@ -447,7 +447,7 @@ def test_task_shows_orders_about_statements(stage: Stage) -> None:
     used = StatementCommand(1, CommandKind.SKIP, StatementPlace("s2", gtid="0-1-7"))
     met = Location("b.8", 5)
     stage.books.reading_ = {
-        "orders": (
+        "commands": (
             CommandRecord(
                 waits, CommandState.WAITING, EVIL, "command line", f"because {EVIL}", NOW, None, None, None, ""
             ),

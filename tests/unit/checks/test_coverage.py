@@ -178,14 +178,9 @@ INDIRECT = {
     "ReferenceDecoderFailed": "read_events",
 }
 """Errors that a function or module raises that the checks call."""
-IMPORTED = {
-    alias.name
-    for path in MODULES
-    if path.name != "certain.py"
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
+NODES = [node for path in MODULES if path.name != "certain.py" for node in ast.walk(ast.parse(path.read_text()))]
+IMPORTED = {alias.name for node in NODES if isinstance(node, ast.ImportFrom) for alias in node.names}
+IMPORTED |= {node.attr for node in NODES if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "checks"}
 FOUND = [name for name, items in TABLE.items() if not isinstance(items, str)]
 
 

@@ -24,7 +24,7 @@ def order(kind: CommandKind, number: int, *statements: str, byte: int = 0) -> St
 
 def made(text: str, one: StatementCommand, **state_parts: object) -> Plan:
     segments = [rows(0, T1), ddl(1, text), rows(2, T1)]
-    return plan(segments, [state(T1, **state_parts), state(T2)], orders=(one,))  # type: ignore[arg-type]
+    return plan(segments, [state(T1, **state_parts), state(T2)], commands=(one,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("byte", [0, 1, 99])
@@ -37,10 +37,10 @@ def test_a_skipped_ddl_is_not_queued_and_its_rows_go_on_with_their_structure(byt
 
 def test_a_command_applies_only_to_its_statement() -> None:
     segments = [ddl(0, "alter t_1 B"), ddl(1, "alter t_2 B")]
-    found = plan(segments, [state(T1), state(T2)], orders=(order(CommandKind.SKIP, 1),))
+    found = plan(segments, [state(T1), state(T2)], commands=(order(CommandKind.SKIP, 1),))
     assert [one.shard.table for one in found.queued] == [T1]
     elsewhere = StatementCommand(1, CommandKind.SKIP, StatementPlace("s1", Location("b.000002", at(1).position)))
-    found = plan(segments, [state(T1), state(T2)], orders=(elsewhere,))
+    found = plan(segments, [state(T1), state(T2)], commands=(elsewhere,))
     assert len(found.queued) == 2 and found.applied_commands == () and found.orders == (1,)
 
 
@@ -55,7 +55,7 @@ def test_a_command_applies_only_to_its_statement() -> None:
     ],
 )
 def test_what_is_left_of_a_skipped_statement(text: str, structures: list, makes: list) -> None:
-    found = plan([ddl(0, text)], [state(T1)], orders=(order(CommandKind.SKIP, 0),), target_of=TARGET_OF)
+    found = plan([ddl(0, text)], [state(T1)], commands=(order(CommandKind.SKIP, 0),), target_of=TARGET_OF)
     assert [change.structure for change in found.structures] == structures
     assert [change.makes_target for change in found.structures if change.joins and not change.is_mismatched] == makes
     assert len(found.queued) == text.startswith("odd")
@@ -88,7 +88,7 @@ def test_injected_statements_come_before_the_ddl_itself() -> None:
     def known(statement, present):
         return [Coordinated(T1, "alter table `shop`.`t` add d int", "add d int", "B")]
 
-    found = plan([ddl(0, real)], [state(T1)], orders=(order(CommandKind.INJECT, 0, REPLACED),), effects=known)
+    found = plan([ddl(0, real)], [state(T1)], commands=(order(CommandKind.INJECT, 0, REPLACED),), effects=known)
     assert found.queued[0].replacement == (ROUTED, "alter table `shop`.`t` add d int")
 
 
@@ -103,17 +103,17 @@ def test_injected_statements_come_before_the_ddl_itself() -> None:
 )
 def test_a_replacement_that_does_not_fit_stops_before_the_statement(text: str, statement: str, why: str) -> None:
     one = order(CommandKind.REPLACE, 1, statement)
-    found = plan([rows(0, T1), ddl(1, text)], [state(T1)], orders=(one,), target_of=TARGET_OF)
+    found = plan([rows(0, T1), ddl(1, text)], [state(T1)], commands=(one,), target_of=TARGET_OF)
     assert found.ends == at(1)
     with pytest.raises(CommandUnfit, match=why):
-        plan([ddl(1, text)], [state(T1)], orders=(one,), target_of=TARGET_OF)
+        plan([ddl(1, text)], [state(T1)], commands=(one,), target_of=TARGET_OF)
 
 
 def test_rows_where_a_statement_is_expected_stop_the_window_before_them() -> None:
     one = order(CommandKind.SKIP, 1)
-    assert plan([rows(0, T1), rows(1, T1)], [state(T1)], orders=(one,)).ends == at(1)
+    assert plan([rows(0, T1), rows(1, T1)], [state(T1)], commands=(one,)).ends == at(1)
     with pytest.raises(CommandAtNoStatement, match="command 1"):
-        plan([rows(1, T1)], [state(T1)], orders=(one,))
+        plan([rows(1, T1)], [state(T1)], commands=(one,))
 
 
 def test_a_command_takes_precedence_over_the_filters() -> None:
@@ -121,7 +121,7 @@ def test_a_command_takes_precedence_over_the_filters() -> None:
         raise CommandUnfit(0, "", "", "a filter's error")
 
     found = plan(
-        [ddl(0, "alter t_1 B")], [state(T1)], orders=(order(CommandKind.SKIP, 0),), effects=filtered, ordered=effects
+        [ddl(0, "alter t_1 B")], [state(T1)], commands=(order(CommandKind.SKIP, 0),), effects=filtered, ordered=effects
     )
     assert found.queued == () and found.ends == at(1)
 
@@ -129,11 +129,11 @@ def test_a_command_takes_precedence_over_the_filters() -> None:
 def test_a_gtid_in_a_history_that_is_not_known_stops_the_window() -> None:
     one = StatementCommand(1, CommandKind.SKIP, StatementPlace("s1", gtid="0-1-5"))
     with pytest.raises(HistoryUnknown):
-        plan([ddl(0, "alter t_1 B")], [state(T1)], orders=(one,), history="0-1-4")
+        plan([ddl(0, "alter t_1 B")], [state(T1)], commands=(one,), history="0-1-4")
     known = replace(ddl(0, "alter t_1 B"), gtid="0-1-5")
     with pytest.raises(HistoryUnknown):
-        plan([known], [state(T1)], orders=(one,))
-    assert plan([known], [state(T1)], orders=(one,), history="0-1-4").queued == ()
+        plan([known], [state(T1)], commands=(one,))
+    assert plan([known], [state(T1)], commands=(one,), history="0-1-4").queued == ()
 
 
 MYSQL = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -162,5 +162,5 @@ def test_an_undecided_ddl_whose_structure_is_known_is_followed() -> None:
     def mapped(statement, present):
         return [Undecided(T1, "touches a mapped column", "r", "a", after="B")]
 
-    found = plan([ddl(0, "x"), rows(1, T1)], [state(T1)], orders=(order(CommandKind.SKIP, 0),), effects=mapped)
+    found = plan([ddl(0, "x"), rows(1, T1)], [state(T1)], commands=(order(CommandKind.SKIP, 0),), effects=mapped)
     assert holds(found) == [("seg-1", "t_1", "B", None)]

@@ -11,7 +11,7 @@ from unshard.core.sql.charsets import MOST_BYTES
 from unshard.core.structures.columntypes import (
     ColumnType,
     collation_of,
-    has_clashing_labels,
+    has_incompatible_labels,
     join_types,
     meets,
     type_of,
@@ -81,7 +81,7 @@ def test_the_laws(one: ColumnType, two: ColumnType, three: ColumnType) -> None:
 @given(columns, columns)
 def test_it_holds_every_value_of_both(one: Column, two: Column) -> None:
     kind = joined(type_of(one), type_of(two))
-    if kind is None or has_clashing_labels(kind):
+    if kind is None or has_incompatible_labels(kind):
         return
     found = type_with_choices(kind, type_of(one))
     text = str(found)
@@ -171,4 +171,4 @@ def test_the_order_of_labels_is_that_of_the_target_while_shards_differ() -> None
 def test_labels_that_differ_in_case_only_have_no_join() -> None:
     one, other = (type_of(column(text, "utf8mb4", "utf8mb4_general_ci")) for text in ("enum('a')", "enum('A')"))
     both = joined(one, other)
-    assert both is not None and has_clashing_labels(both)
+    assert both is not None and has_incompatible_labels(both)

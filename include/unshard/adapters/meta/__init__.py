@@ -192,6 +192,6 @@ class _SuspendedTargets(SuspendedTargets):
         also = {target for each, target in self._lifted if each == source}
         return tuple(sorted({*super().lifted(source), *also}))
 
-    def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
+    def lift(self, stop: SuspendedTarget, command: IssuedCommand | None = None) -> bool:
         self._lifted.add((stop.source, stop.target))
         return True

@@ -28,11 +28,10 @@ from unshard.adapters.meta.database import Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.pendingskips import PENDING_SKIP, SETTLED, WAIVED
 from unshard.adapters.meta.rowvalues import (
+    Persisted,
     location_columns,
     location_of,
     read_stored,
-    shard_columns,
-    target_columns,
     target_of,
     verdict_columns,
 )
@@ -87,7 +86,7 @@ class CommandState(StrEnum):
 class CommandRecord:
     """A command about a statement with its record."""
 
-    order: StatementCommand
+    command: StatementCommand
     state: CommandState
     who: str
     via: str
@@ -103,11 +102,18 @@ class CommandRecord:
     """The statement without its string literals; empty until a window has found it."""
 
 
+COMMAND_RECORD = Persisted(CommandRecord, "command", met="matched_", text="matched_text")
+
+
 class LockCommands(Records):
     """Commands about locks, recorded in `operator_action`; every method returns whether it has changed anything."""
 
     def force(
-        self, lock: str, owner: str | None, order: IssuedCommand, counted: Sequence[tuple[QueueEntry, QueueEntry]] = ()
+        self,
+        lock: str,
+        owner: str | None,
+        command: IssuedCommand,
+        counted: Sequence[tuple[QueueEntry, QueueEntry]] = (),
     ) -> bool:
         """Unlock: the lock waits for no more shards; also after the target has rejected the DDL.
 
@@ -127,10 +133,10 @@ class LockCommands(Records):
             for entry, made in counted if is_open else ():
                 changed = _change(db, entry, _replaced(made)) or changed
             if changed:
-                record_command(db, lock, order)
+                record_command(db, lock, command)
         return changed
 
-    def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], order: IssuedCommand) -> bool:
+    def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], command: IssuedCommand) -> bool:
         """Skip or replace the DDL of all shards; LockBegun if the target may have it. The caller holds the guard."""
         decided = verdict_columns(verdict, statements)
         with self._db.transaction() as db:
@@ -143,10 +149,10 @@ class LockCommands(Records):
             begun = {"error": None, "started_at": None, "done": row.done if is_again else 0}
             db.update(DDL_LOCK, {**decided, **begun}, lock_id=lock)
             db.update(DDL_HISTORY, {"done_at": tables.NOW, "outcome": "given up"}, lock_id=lock, done_at=None)
-            record_command(db, lock, order)
+            record_command(db, lock, command)
         return True
 
-    def skip_head(self, lock: DdlLock, entry: QueueEntry, order: IssuedCommand) -> bool:
+    def skip_head(self, lock: DdlLock, entry: QueueEntry, command: IssuedCommand) -> bool:
         """Resolve a shard's DDL without executing it; if it is the lock's DDL, exempt the shard from the lock."""
         is_ours = entry.fingerprint == lock.fingerprint
         done = {
@@ -161,26 +167,26 @@ class LockCommands(Records):
                 return False
             if is_ours:
                 _exempt(db, lock.id, entry.shard, SETTLED, entry.seq)
-            record_command(db, lock.id, order)
+            record_command(db, lock.id, command)
         return True
 
-    def exempt(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
+    def exempt(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         """Exempt a shard that has not reached the DDL; it gets a pending skip."""
         with self._db.transaction() as db:
             if _open(db, lock, begun=True) is None or not _exempt(db, lock, shard, PENDING_SKIP, None):
                 return False
-            record_command(db, lock, order)
+            record_command(db, lock, command)
         return True
 
-    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: IssuedCommand) -> bool:
+    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, command: IssuedCommand) -> bool:
         """Replace a shard's DDL by statements if it is still `entry`; LockBegun if the target may have the DDL."""
         with self._db.transaction() as db:
             if _open(db, lock) is None or not _change(db, entry, _replaced(changed)):
                 return False
-            record_command(db, lock, order)
+            record_command(db, lock, command)
         return True
 
-    def retry(self, lock: str, entries: Sequence[QueueEntry], order: IssuedCommand) -> bool:
+    def retry(self, lock: str, entries: Sequence[QueueEntry], command: IssuedCommand) -> bool:
         """Delete the target's error about a lock's DDL; LockBegun if the target may have the DDL."""
         with self._db.transaction() as db:
             row = _open(db, lock)
@@ -191,22 +197,21 @@ class LockCommands(Records):
             for entry in entries:
                 asked = {"seq": entry.seq, "state": EntryState.PENDING, "reason": entry.reason}
                 asked |= {"after_digest": "", "decision": ""}
-                changed = bool(db.update(SHARD_DDL, {"reason": ""}, **shard_columns(entry.shard), **asked)) or changed
+                changed = bool(db.update(SHARD_DDL, {"reason": ""}, shard=entry.shard, **asked)) or changed
             if changed:
-                record_command(db, lock, order)
+                record_command(db, lock, command)
         return changed
 
-    def drop_shard(self, lock: str, shard: Shard, order: IssuedCommand) -> bool:
+    def drop_shard(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
         """Drop a shard from its group; waive its pending skips and lift the suspension of its target."""
-        key = shard_columns(shard)
         with self._db.transaction() as db:
-            if not db.update(SHARD, {"dropped": True}, **key, dropped=0):
+            if not db.update(SHARD, {"dropped": True}, shard=shard, dropped=0):
                 return False
             waived = {"state": WAIVED, "updated_at": tables.NOW}
-            db.update(DDL_LOCK_MEMBER, waived, **key, state=PENDING_SKIP)
-            target = target_of(db.one(SHARD, **key))
-            db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, **target_columns(target))
-            record_command(db, lock, order)
+            db.update(DDL_LOCK_MEMBER, waived, shard=shard, state=PENDING_SKIP)
+            target = target_of(db.one(SHARD, shard=shard))
+            db.update(SUSPENDED_TARGET, {"is_open": 0}, source=shard.source, target=target)
+            record_command(db, lock, command)
         return True
 
     def name(self, number: int, who: str) -> None:
@@ -230,7 +235,7 @@ class StatementCommands(Records):
         return tuple(map(_record, self._db.fetch(query)))
 
     def add(
-        self, place: StatementPlace, kind: CommandKind, statements: Sequence[str], order: IssuedCommand, check: Check
+        self, place: StatementPlace, kind: CommandKind, statements: Sequence[str], command: IssuedCommand, check: Check
     ) -> bool:
         """Store a command; return False if the same one already waits. `check` raises if the command comes too late."""
         row = {
@@ -250,10 +255,10 @@ class StatementCommands(Records):
                     if (known.kind, known.statements) != (kind, tuple(statements)):
                         raise CommandTaken(str(place), known.number, known.kind)
                     return False
-            db.insert(STATEMENT_COMMAND, {**row, "action": record_command(db, "", order)})
+            db.insert(STATEMENT_COMMAND, {**row, "action": record_command(db, "", command)})
         return True
 
-    def revert(self, number: int, order: IssuedCommand) -> bool:
+    def revert(self, number: int, command: IssuedCommand) -> bool:
         """Revert a waiting command; return False if it was reverted. CommandSpent if a window has its statement."""
         with self._db.transaction() as db:
             row = db.row(STATEMENT_COMMAND, id=number)
@@ -266,22 +271,22 @@ class StatementCommands(Records):
             if state != CommandState.WAITING or _is_applied(db, row.source, number):
                 raise CommandSpent(f"command {number}", "a window has its statement")
             db.update(STATEMENT_COMMAND, {"state": CommandState.REVERTED, "ended_at": tables.NOW}, id=number)
-            record_command(db, "", order)
+            record_command(db, "", command)
         return True
 
 
-def record_command(db: TaskWriter, lock: str, order: IssuedCommand) -> int:
+def record_command(db: TaskWriter, lock: str, command: IssuedCommand) -> int:
     """Record a command about a lock or, with '', about none; return its number."""
-    if isinstance(order.by, Cleared):
-        who, details = UNNAMED, {**order.details, CLEARED: asdict(order.by)}
+    if isinstance(command.by, Cleared):
+        who, details = UNNAMED, {**command.details, CLEARED: asdict(command.by)}
     else:
-        who, details = order.by, {**order.details}
+        who, details = command.by, {**command.details}
     row = {
         "lock_id": lock,
-        "action": order.action,
+        "action": command.action,
         "who": who[:LONGEST_NAME],
-        "via": order.via,
-        "reason": order.reason,
+        "via": command.via,
+        "reason": command.reason,
         "details": json.dumps(details, ensure_ascii=False),
         "done_at": tables.NOW,
     }
@@ -297,7 +302,7 @@ def actions(db: TaskReader, lock: str | None, newest: int | None) -> tuple[Opera
 
 def require_known(db: TaskReader, plan: Plan) -> None:
     """Raise CommandsChanged unless the plan was made with the commands that wait; the caller has locked the source."""
-    if {order.number for order in _waiting(db, plan.source)} != set(plan.orders):
+    if {command.number for command in _waiting(db, plan.source)} != set(plan.orders):
         raise CommandsChanged(plan.source)
 
 
@@ -316,11 +321,10 @@ def use(db: TaskWriter, plan: Plan) -> None:
 
 def drop_waiting(db: TaskWriter, shard: Shard) -> None:
     """Delete the queue and the held rows of a dropped shard, in the transaction of a window of its source."""
-    key = shard_columns(shard)
-    if db.value(SHARD, SHARD.c.dropped, **key):
-        db.delete(HELD_ROWS, **key)
+    if db.value(SHARD, SHARD.c.dropped, shard=shard):
+        db.delete(HELD_ROWS, shard=shard)
         done = {"state": EntryState.RESOLVED, "outcome": "dropped", "resolved_at": tables.NOW}
-        db.update(SHARD_DDL, done, **key, state=EntryState.PENDING)
+        db.update(SHARD_DDL, done, shard=shard, state=EntryState.PENDING)
 
 
 def _open(db: TaskWriter, lock: str, begun: bool = False) -> AnyRow | None:
@@ -335,11 +339,11 @@ def _open(db: TaskWriter, lock: str, begun: bool = False) -> AnyRow | None:
 
 def _change(db: TaskWriter, entry: QueueEntry, values: Mapping[str, Any]) -> bool:
     same = {"seq": entry.seq, "state": EntryState.PENDING, "fingerprint": entry.fingerprint}
-    return bool(db.update(SHARD_DDL, values, **shard_columns(entry.shard), **same))
+    return bool(db.update(SHARD_DDL, values, shard=entry.shard, **same))
 
 
 def _exempt(db: TaskWriter, lock: str, shard: Shard, state: str, seq: int | None) -> bool:
-    row = {"lock_id": lock, **shard_columns(shard), "state": state, "seq": seq, "updated_at": tables.NOW}
+    row = {"lock_id": lock, "shard": shard, "state": state, "seq": seq, "updated_at": tables.NOW}
     return db.add(DDL_LOCK_MEMBER, row)
 
 
@@ -355,7 +359,7 @@ def _replaced(entry: QueueEntry) -> dict[str, Any]:
 
 def _waiting(db: TaskReader, source: str) -> tuple[StatementCommand, ...]:
     state, order = CommandState.WAITING, STATEMENT_COMMAND.c.id
-    return tuple(map(_order, db.select(STATEMENT_COMMAND, source=source, state=state, order=order)))
+    return tuple(map(_statement_command, db.select(STATEMENT_COMMAND, source=source, state=state, order=order)))
 
 
 def _is_applied(db: TaskReader, source: str, number: int) -> bool:
@@ -364,7 +368,7 @@ def _is_applied(db: TaskReader, source: str, number: int) -> bool:
     return plan is not None and any(met.number == number for met in plan.applied_commands)
 
 
-def _order(row: AnyRow) -> StatementCommand:
+def _statement_command(row: AnyRow) -> StatementCommand:
     statements = read_stored(tuple[str, ...], row.statements, f"the statements of command {row.id}")
     return StatementCommand(
         row.id, CommandKind(row.kind), StatementPlace(row.source, location_of(row), row.gtid), statements
@@ -372,18 +376,7 @@ def _order(row: AnyRow) -> StatementCommand:
 
 
 def _record(row: AnyRow) -> CommandRecord:
-    return CommandRecord(
-        _order(row),
-        CommandState(row.state),
-        row.who,
-        row.via,
-        row.reason,
-        row.given_at,
-        row.ended_at,
-        row.window,
-        location_of(row, "matched_"),
-        row.matched_text,
-    )
+    return COMMAND_RECORD.of(row, command=_statement_command(row))
 
 
 def _action(row: AnyRow) -> OperatorAction:

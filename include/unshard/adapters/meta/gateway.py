@@ -1,9 +1,10 @@
 """SELECT, INSERT, UPDATE and DELETE of the rows of one task.
 
 Every condition and every new row of these methods has the task, so the modules about the subjects do not name it.
-A condition that compares a column with a value is a keyword argument (None means NULL); all others are expressions:
+A condition that compares a column with a value is a keyword argument (None means NULL); all others are expressions.
+A shard or a target table is one value, for the columns that name it:
 
-    db.select(SHARD_DDL, SHARD_DDL.c.seq > after, **shard_columns(shard), order=SHARD_DDL.c.seq)
+    db.select(SHARD_DDL, SHARD_DDL.c.seq > after, shard=shard, order=SHARD_DDL.c.seq)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Row, Select, and_, bindparam, delete, func, select, update
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.sql import ColumnElement
+
+from unshard.core.model import Shard, TableId
 
 T = TypeVar("T")
 AnyRow = Row[*tuple[Any, ...]]
@@ -48,7 +51,7 @@ class TaskReader:
     ) -> Sequence[AnyRow]:
         """Return rows; `only`: these expressions instead of all columns; `lock`: lock the rows (FOR UPDATE)."""
         order = order if isinstance(order, tuple) else (order,)
-        named = {"task": self.task, **values}
+        named = columns_of({"task": self.task, **values})
         query = _query(table, tuple(only), order, limit, lock, tuple((name, named[name] is None) for name in named))
         parameters = {OF_ROW + name: value for name, value in named.items() if value is not None}
         return self.fetch(query.where(*conditions) if conditions else query, parameters)
@@ -88,26 +91,28 @@ class TaskWriter(TaskReader):
 
     def insert(self, table: Any, row: Values) -> int:
         """Insert a row and return the id that the server has given it."""
-        return self.execute(insert(table).values({"task": self.task, **row})).lastrowid
+        return self.execute(insert(table).values(columns_of({"task": self.task, **row}))).lastrowid
 
     def insert_all(self, table: Any, rows: Sequence[Values], *, only_new: bool = False) -> None:
         """Insert rows; `only_new`: not those whose key exists."""
         new = insert(table).prefix_with("IGNORE") if only_new else insert(table)
         for some in in_portions(rows):
-            self.execute(new.values([{"task": self.task, **row} for row in some]))
+            self.execute(new.values([columns_of({"task": self.task, **row}) for row in some]))
 
     def add(self, table: Any, row: Values) -> bool:
         """Insert a row unless its key exists; return whether it is new."""
-        return bool(self.execute(insert(table).prefix_with("IGNORE").values({"task": self.task, **row})).rowcount)
+        new = insert(table).prefix_with("IGNORE").values(columns_of({"task": self.task, **row}))
+        return bool(self.execute(new).rowcount)
 
     def put(self, table: Any, key: Values, values: Values, again: Values | None = None) -> None:
         """Insert a row, or give these values to the row with its key; `again`: those values instead."""
-        new = insert(table).values({"task": self.task, **key, **values})
-        self.execute(new.on_duplicate_key_update([*(values if again is None else again).items()]))
+        new = insert(table).values(columns_of({"task": self.task, **key, **values}))
+        self.execute(new.on_duplicate_key_update([*columns_of(values if again is None else again).items()]))
 
     def update(self, table: Any, changed: Values, /, *conditions: Any, **values: Any) -> int:
         """Change rows; return how many were found, also those that had the values."""
-        return self.execute(update(table).where(self.mine(table, *conditions, **values)).values(changed)).rowcount
+        found = self.mine(table, *conditions, **values)
+        return self.execute(update(table).where(found).values(columns_of(changed))).rowcount
 
     def delete(self, table: Any, /, *conditions: Any, **values: Any) -> int:
         return self.execute(delete(table).where(self.mine(table, *conditions, **values))).rowcount
@@ -132,7 +137,21 @@ def _query(
 
 def matches(table: Any, values: Values) -> ColumnElement[bool]:
     """Return the condition that each named column has that value."""
-    return and_(True, *(table.c[name] == value for name, value in values.items()))
+    return and_(True, *(table.c[name] == value for name, value in columns_of(values).items()))
+
+
+def columns_of(values: Values) -> dict[str, Any]:
+    """Return the values by column: several columns name a shard or a target table."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        match value:
+            case Shard():
+                found |= {"source": value.source, "shard_schema": value.table.schema, "shard_table": value.table.name}
+            case TableId():
+                found |= {"target_schema": value.schema, "target_table": value.name}
+            case _:
+                found[name] = value
+    return found
 
 
 def in_portions(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -34,10 +34,8 @@ from unshard.adapters.meta.rowvalues import (
     location_columns,
     location_of,
     read_stored,
-    shard_columns,
     shard_name,
     shard_of,
-    target_columns,
     target_name,
     target_of,
 )
@@ -99,7 +97,7 @@ class JoinedTargets(Records):
 
     def get(self, target: TableId) -> JoinedTarget | None:
         with self._db.snapshot() as db:
-            row = db.row(TARGET, **target_columns(target))
+            row = db.row(TARGET, target=target)
             return self._joined(db, row) if row else None
 
     def history(self, target: TableId) -> Mapping[tuple[Shard, int], Member]:
@@ -109,15 +107,15 @@ class JoinedTargets(Records):
 
     def rows(self, target: TableId, shards: Collection[Shard]) -> tuple[JoinedRows, OpenChange | None] | None:
         """Return the ids for rows of these shards, and the open change of the target; None if it has not joined."""
-        key, named = target_columns(target), [is_one_of(MEMBER, shards)] if len(shards) <= AT_ONCE else []
+        named = [is_one_of(MEMBER, shards)] if len(shards) <= AT_ONCE else []
         columns = *shard_name(MEMBER), MEMBER.c.seq, MEMBER.c.digest, MEMBER.c.ids
         with self._db.snapshot() as db:
-            row = db.row(TARGET, **key, only=(TARGET.c.version, TARGET.c.names))
+            row = db.row(TARGET, target=target, only=(TARGET.c.version, TARGET.c.names))
             if row is None:
                 return None
-            fills = {each.id: each.fill for each in db.select(COLUMN, **key, only=(COLUMN.c.id, COLUMN.c.fill))}
+            fills = {each.id: each.fill for each in db.select(COLUMN, target=target, only=(COLUMN.c.id, COLUMN.c.fill))}
             history: dict[Shard, list[RowIds]] = {}
-            for each in db.select(MEMBER, *named, **key, only=columns, order=MEMBER.c.seq):
+            for each in db.select(MEMBER, *named, target=target, only=columns, order=MEMBER.c.seq):
                 found = history.setdefault(shard_of(each), [])
                 found.append(RowIds(each.seq, each.digest, json.loads(each.ids)))
             return JoinedRows(row.version, _names_of(row), fills, history), _open_change(db, target)
@@ -132,37 +130,36 @@ class JoinedTargets(Records):
 
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         """Return the DDLs of a shard after a number that are resolved, oldest first."""
-        seq, mine = SHARD_DDL.c.seq, {**shard_columns(shard), "state": EntryState.RESOLVED}
-        return tuple(map(entry_of, self._db.select(SHARD_DDL, seq > after, **mine, order=seq)))
+        seq, state = SHARD_DDL.c.seq, EntryState.RESOLVED
+        return tuple(map(entry_of, self._db.select(SHARD_DDL, seq > after, shard=shard, state=state, order=seq)))
 
     def refused(self, target: TableId) -> frozenset[str]:
         """Return the causes of the contractions that the target has rejected since it was last expanded."""
-        key = target_columns(target)
-        is_expansion = self._db.mine(CHANGE, **key, kind=ChangeKind.EXPAND, outcome=EXECUTED)
+        is_expansion = self._db.mine(CHANGE, target=target, kind=ChangeKind.EXPAND, outcome=EXECUTED)
         newest = select(func.coalesce(func.max(CHANGE.c.id), 0)).where(is_expansion).scalar_subquery()
-        mine = {**key, "kind": ChangeKind.CONTRACT, "outcome": REFUSED}
-        rows = self._db.select(CHANGE, CHANGE.c.id > newest, **mine, only=(CHANGE.c.cause,))
+        mine = self._db.mine(CHANGE, CHANGE.c.id > newest, target=target, kind=ChangeKind.CONTRACT, outcome=REFUSED)
+        rows = self._db.fetch(select(CHANGE.c.cause).where(mine))
         return frozenset(row.cause for row in rows)
 
     def last_error(self, target: TableId, cause: str = "") -> str:
         """Return the message of the newest change if the target has rejected it and it has that cause; else empty."""
-        row = self._db.row(CHANGE, **target_columns(target), order=CHANGE.c.id.desc(), limit=1)
+        row = self._db.row(CHANGE, target=target, order=CHANGE.c.id.desc(), limit=1)
         is_meant = row is not None and row.outcome == REFUSED and cause in ("", row.cause)
         return str(row.error or "") if is_meant and row is not None else ""
 
     def reload_errors(self, target: TableId) -> Mapping[Shard, str]:
         """Return the shards whose columns cannot be read again without an operator, with the reason."""
-        rows = self._db.select(MEMBER, MEMBER.c.reload_error.is_not(None), **target_columns(target))
+        rows = self._db.select(MEMBER, MEMBER.c.reload_error.is_not(None), target=target)
         return {shard_of(row): row.reload_error for row in rows}
 
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
         idle = func.timestampdiff(text("SECOND"), func.max(MEMBER.c.accepted_at), tables.NOW)
-        return float(self._db.value(MEMBER, idle, **target_columns(target)) or 0)
+        return float(self._db.value(MEMBER, idle, target=target) or 0)
 
     def version(self, target: TableId) -> int:
         """Return the version of a target; 0 if it has not joined."""
-        return self._db.value(TARGET, TARGET.c.version, **target_columns(target)) or 0
+        return self._db.value(TARGET, TARGET.c.version, target=target) or 0
 
     def _joined(self, db: TaskReader, row: AnyRow) -> JoinedTarget:
         target = target_of(row)
@@ -174,7 +171,7 @@ class JoinedTargets(Records):
                 bool(each.is_kept),
                 bool(each.is_filled_by_server),
             )
-            for each in db.select(COLUMN, **target_columns(target), order=COLUMN.c.id)
+            for each in db.select(COLUMN, target=target, order=COLUMN.c.id)
         }
         members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
         for each, member in self._members(db, target, is_newest=True):
@@ -192,7 +189,7 @@ class JoinedTargets(Records):
         other = MEMBER.alias("other")
         newest = select(func.max(other.c.seq)).where(are_same(other, MEMBER, *SHARD_NAME)).scalar_subquery()
         where = [MEMBER.c.seq == newest] if is_newest else []
-        rows = db.select(MEMBER, *where, **target_columns(target), order=MEMBER.c.seq)
+        rows = db.select(MEMBER, *where, target=target, order=MEMBER.c.seq)
         structures = self._structures.get({row.digest for row in rows})
         return [
             (
@@ -212,7 +209,7 @@ class JoinedTargets(Records):
     def begin(self, joined: JoinedTarget) -> None:
         target, group = joined.target, joined.group
         row = {
-            **target_columns(target),
+            "target": target,
             "version": FIRST_VERSION,
             "settled_version": 0,
             "settled_shards": "",
@@ -238,10 +235,10 @@ class JoinedTargets(Records):
         target = joined.target
         with self._db.transaction() as db:
             # `start` of a lock takes the row of the target first, too.
-            begun = {**target_columns(target), "resolved_at": None}
+            begun = {"target": target, "resolved_at": None}
             if not _is_still(db, joined) or db.has(DDL_LOCK, DDL_LOCK.c.started_at.is_not(None), **begun, lock=True):
                 return None
-            row = {**target_columns(target), "kind": kind, "cause": cause, "statements": codec.dumps(statements)}
+            row = {"target": target, "kind": kind, "cause": cause, "statements": codec.dumps(statements)}
             db.insert(CHANGE, {**row, "done": 0, "started_at": tables.NOW})
             _put_columns(db, target, group)
             _raise_version(db, target, {"last_id": group.last_id})
@@ -255,25 +252,25 @@ class JoinedTargets(Records):
             if db.update(CHANGE, {"done": change.done + 1}, id=change.id, done=change.done, done_at=None):
                 _raise_version(db, target, {"names": _dumped(names)})
 
-    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
+    def complete(self, joined: JoinedTarget, completion: Completion, command: IssuedCommand | None = None) -> bool:
         """Store the group and resolve the accepted DDLs; False if the target has changed since it was read.
 
-        `order` is the command of a person.
+        `command` is that of a person.
         """
         target, group = joined.target, completion.group
         with self._db.transaction() as db:
             if not _is_still(db, joined):
                 return False
-            _end_change(db, EXECUTED, **target_columns(target))
+            _end_change(db, EXECUTED, target=target)
             _put_columns(db, target, group)
             for shard in joined.group.members.keys() - group.members.keys():
-                db.delete(MEMBER, **target_columns(target), **shard_columns(shard))
+                db.delete(MEMBER, target=target, shard=shard)
             _put_members(db, target, steps_of_shards(joined, completion))
             done = {"state": EntryState.RESOLVED, "outcome": EXECUTED, "resolved_at": tables.NOW}
             for shard, seq in completion.resolved:
-                db.update(SHARD_DDL, done, **shard_columns(shard), seq=seq, state=EntryState.PENDING)
-            if order is not None:
-                record_command(db, "", order)
+                db.update(SHARD_DDL, done, shard=shard, seq=seq, state=EntryState.PENDING)
+            if command is not None:
+                record_command(db, "", command)
             _raise_version(db, target, _group_columns(group, completion.names))
         return True
 
@@ -296,7 +293,7 @@ class JoinedTargets(Records):
         with self._db.transaction() as db:
             if _is_still(db, joined):
                 for table in (TARGET, COLUMN, MEMBER):
-                    db.delete(table, **target_columns(joined.target))
+                    db.delete(table, target=joined.target)
 
     def note_settled(self, joined: JoinedTarget, shards: str, needed: Mapping[Shard, int]) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read.
@@ -306,19 +303,18 @@ class JoinedTargets(Records):
         settled = {"settled_version": joined.version, "settled_shards": shards}
         with self._db.transaction() as db:
             if _is_still(db, joined):
-                db.update(TARGET, settled, **target_columns(joined.target))
-                _prune(db, target_columns(joined.target), needed)
+                db.update(TARGET, settled, target=joined.target)
+                _prune(db, joined.target, needed)
 
     def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
         """Record why columns of a shard cannot be read again; None: nothing hinders it."""
-        mine = {**target_columns(target), **shard_columns(shard)}
         with self._db.transaction() as db:
-            newest = db.value(MEMBER, func.max(MEMBER.c.seq), **mine)
-            db.update(MEMBER, {"reload_error": error}, **mine, seq=newest)
+            newest = db.value(MEMBER, func.max(MEMBER.c.seq), target=target, shard=shard)
+            db.update(MEMBER, {"reload_error": error}, target=target, shard=shard, seq=newest)
 
 
 def _open_change(db: TaskReader, target: TableId) -> OpenChange | None:
-    row = db.row(CHANGE, **target_columns(target), done_at=None)
+    row = db.row(CHANGE, target=target, done_at=None)
     if row is None:
         return None
     statements = read_stored(tuple[JoinStatement, ...], row.statements, f"change {row.id} of {target}")
@@ -331,12 +327,12 @@ def _is_still(db: TaskWriter, joined: JoinedTarget) -> bool:
 
 def _lock(db: TaskWriter, target: TableId) -> int:
     """Lock the target; this waits for the transactions of rows that have compared its version."""
-    return db.value(TARGET, TARGET.c.version, **target_columns(target), lock=True) or 0
+    return db.value(TARGET, TARGET.c.version, target=target, lock=True) or 0
 
 
 def _raise_version(db: TaskWriter, target: TableId, values: dict[str, Any]) -> None:
     changed = {**values, "version": TARGET.c.version + 1, "changed_at": tables.NOW}
-    db.update(TARGET, changed, **target_columns(target))
+    db.update(TARGET, changed, target=target)
 
 
 def _end_change(db: TaskWriter, outcome: str, error: str | None = None, **which: Any) -> bool:
@@ -344,20 +340,20 @@ def _end_change(db: TaskWriter, outcome: str, error: str | None = None, **which:
     return bool(db.update(CHANGE, values, **which, done_at=None))
 
 
-def _prune(db: TaskWriter, target: dict[str, Any], needed: Mapping[Shard, int]) -> None:
+def _prune(db: TaskWriter, target: TableId, needed: Mapping[Shard, int]) -> None:
     numbers = defaultdict[Shard, list[int]](list)
-    for row in db.select(MEMBER, **target, only=(*shard_name(MEMBER), MEMBER.c.seq)):
+    for row in db.select(MEMBER, target=target, only=(*shard_name(MEMBER), MEMBER.c.seq)):
         numbers[shard_of(row)].append(row.seq)
     for shard, some in numbers.items():
         if old := needless_states(some, needed.get(shard, 0)):
-            db.delete(MEMBER, MEMBER.c.seq.in_(old), **target, **shard_columns(shard))
+            db.delete(MEMBER, MEMBER.c.seq.in_(old), target=target, shard=shard)
 
 
 def _put_columns(db: TaskWriter, target: TableId, group: Group) -> None:
-    db.delete(COLUMN, **target_columns(target))
+    db.delete(COLUMN, target=target)
     rows = [
         {
-            **target_columns(target),
+            "target": target,
             "id": id,
             "names": _dumped(column.names),
             "fill": column.fill,
@@ -376,13 +372,13 @@ def _put_members(db: TaskWriter, target: TableId, steps: Iterable[ShardStep]) ->
     for step in steps:
         by_key[step.shard][step.accepted.seq] = step
     for shard, some in by_key.items():
-        mine, is_same = shard_columns(shard), MEMBER.c.seq.in_(some)
+        is_same = MEMBER.c.seq.in_(some)
         columns = MEMBER.c.seq, MEMBER.c.shard_uid, MEMBER.c.accepted_at
         accepted_at = {
-            (row.seq, row.shard_uid): row.accepted_at for row in db.select(MEMBER, is_same, **mine, only=columns)
+            (row.seq, row.shard_uid): row.accepted_at for row in db.select(MEMBER, is_same, shard=shard, only=columns)
         }
-        db.delete(MEMBER, is_same, **mine)
-        db.delete(MEMBER, MEMBER.c.shard_uid.not_in({step.accepted.shard_uid for step in some.values()}), **mine)
+        db.delete(MEMBER, is_same, shard=shard)
+        db.delete(MEMBER, MEMBER.c.shard_uid.not_in({step.accepted.shard_uid for step in some.values()}), shard=shard)
         for step in some.values():
             at = accepted_at.get((step.accepted.seq, step.accepted.shard_uid), tables.NOW)
             db.insert(MEMBER, _member_row(target, step, at))
@@ -391,9 +387,9 @@ def _put_members(db: TaskWriter, target: TableId, steps: Iterable[ShardStep]) ->
 def _member_row(target: TableId, step: ShardStep, accepted_at: Any) -> dict[str, Any]:
     member, accepted = step.member, step.accepted
     return {
-        **shard_columns(step.shard),
+        "shard": step.shard,
         "seq": accepted.seq,
-        **target_columns(target),
+        "target": target,
         "shard_uid": accepted.shard_uid,
         **location_columns(accepted.location, "ddl_"),
         "digest": member.structure.digest,

@@ -11,9 +11,9 @@ from sqlalchemy.dialects.mysql import DOUBLE
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.database import Records
-from unshard.adapters.meta.gateway import AnyRow, TaskReader
+from unshard.adapters.meta.gateway import AnyRow, TaskReader, columns_of
+from unshard.adapters.meta.rowvalues import Persisted, target_name, target_of
 from unshard.adapters.meta.rowvalues import read_stored as read_value
-from unshard.adapters.meta.rowvalues import shard_columns, shard_of, target_columns, target_name, target_of
 from unshard.adapters.meta.sourcerecords import lock_source
 from unshard.core import codec
 from unshard.core.full.fullprogress import RECENT, Finished, FinishedChunk, Progress, Tally, UnderWay, progress_of, take
@@ -33,6 +33,8 @@ IN_ORDER = LOAD_CHUNK.c.shard_schema, LOAD_CHUNK.c.shard_table, LOAD_CHUNK.c.num
 CLOCK = select(func.utc_timestamp(6, type_=Moment()))
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
 DUMPED, LOADED = LOAD_CHUNK.c.state != ChunkState.PLANNED, LOAD_CHUNK.c.state == ChunkState.LOADED
+
+CHUNK = Persisted(Chunk, "lower upper weight", rows="row_count")
 
 
 class Chunks(Records):
@@ -69,7 +71,8 @@ class Chunks(Records):
             new = {(chunk.shard, chunk.number): chunk for chunk in chunks if chunk.shard not in have}
             if new:
                 # The driver makes one INSERT of many rows, because all values are parameters.
-                db.execute(insert(LOAD_CHUNK), [{"task": db.task, **_row(chunk, now)} for chunk in new.values()])
+                rows = [columns_of({"task": db.task, **_row(chunk, now)}) for chunk in new.values()]
+                db.execute(insert(LOAD_CHUNK), rows)
             return _chunks(db, source)
 
     def dumped(self, chunk_id: int, files: Sequence[DumpedFile], millis: int = 0) -> bool:
@@ -87,7 +90,7 @@ class Chunks(Records):
             took = {"dumped_at": tables.NOW, "dump_millis": millis // len(files)}
             db.update(LOAD_CHUNK, {**_row(first, tables.NOW), **took}, id=chunk_id)
             newest = func.max(LOAD_CHUNK.c.number)
-            last = int(db.value(LOAD_CHUNK, newest, **shard_columns(planned.shard)) or 0) if others else 0
+            last = int(db.value(LOAD_CHUNK, newest, shard=planned.shard) or 0) if others else 0
             for number, part in enumerate(others, last + 1):
                 db.insert(LOAD_CHUNK, {**_row(replace(part, number=number), tables.NOW), **took})
             return True
@@ -99,11 +102,11 @@ class Chunks(Records):
         """
         with self._db.transaction() as db:
             lock_source(db, shard.source)
-            old = tuple(map(_chunk, db.select(LOAD_CHUNK, **shard_columns(shard), lock=True)))
+            old = tuple(map(_chunk, db.select(LOAD_CHUNK, shard=shard, lock=True)))
             if any(chunk.state is ChunkState.LOADED for chunk in old):
                 raise ChunkGone(str(shard), old[0].number)
             for table in (LOAD_CHUNK, tables.deferred_row):
-                db.delete(table, **shard_columns(shard))
+                db.delete(table, shard=shard)
             chunk = Chunk(0, shard, target, 1, None, None, weight=sum(chunk.weight for chunk in old))
             db.insert(LOAD_CHUNK, _row(chunk, tables.NOW))
             return old
@@ -134,11 +137,6 @@ class Conditions(Records):
 class Rates(Records):
     """Rows of `dump_rate`, with the clock of the target; readers in several processes and machines share a limit."""
 
-    def taken(self, source: str) -> tuple[int, float]:
-        """Return how many bytes were read under a limit and how many seconds readers have waited."""
-        row = self._db.row(DUMP_RATE, source=source)
-        return (int(row.bytes), float(row.waited)) if row else (0, 0.0)
-
     def begin(self, source: str) -> None:
         """Create the row of the source unless it exists; readers lock it."""
         with self._db.transaction() as db:
@@ -164,13 +162,13 @@ class LateIndexes(Records):
 
     def note(self, target: TableId, indexes: tuple[LateIndex, ...]) -> None:
         """Record indexes before they are dropped; an existing record stays unchanged."""
-        row = {**target_columns(target), "indexes": codec.dumps(indexes), "noted_at": tables.NOW}
+        row = {"target": target, "indexes": codec.dumps(indexes), "noted_at": tables.NOW}
         with self._db.transaction() as db:
             db.add(LATE_INDEX, row)
 
     def forget(self, target: TableId) -> None:
         with self._db.transaction() as db:
-            db.delete(LATE_INDEX, **target_columns(target))
+            db.delete(LATE_INDEX, target=target)
 
 
 def _chunks(db: TaskReader, source: str) -> tuple[Chunk, ...]:
@@ -178,20 +176,9 @@ def _chunks(db: TaskReader, source: str) -> tuple[Chunk, ...]:
 
 
 def _row(chunk: Chunk, now: Any) -> dict[str, Any]:
-    return {
-        **shard_columns(chunk.shard),
-        **target_columns(chunk.target),
-        "number": chunk.number,
-        "lower_bound": _bound(chunk.lower),
-        "upper_bound": _bound(chunk.upper),
-        "state": chunk.state,
-        "path": chunk.path,
-        "row_count": chunk.rows,
-        "bytes": chunk.bytes,
-        "loaded_rows": chunk.loaded_rows,
-        "weight": chunk.weight,
-        "updated_at": now,
-    }
+    bounds = {"lower_bound": _bound(chunk.lower), "upper_bound": _bound(chunk.upper)}
+    columns = {**CHUNK.columns(chunk), **bounds, "weight": chunk.weight, "updated_at": now}
+    return {name: value for name, value in columns.items() if name != "id"}
 
 
 def _tallies(db: TaskReader, source: str) -> tuple[Tally, Tally]:
@@ -236,17 +223,4 @@ def _bound(value: Any) -> str | None:
 
 def _chunk(row: AnyRow) -> Chunk:
     lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
-    return Chunk(
-        id=row.id,
-        shard=shard_of(row),
-        target=target_of(row),
-        number=row.number,
-        lower=lower,
-        upper=upper,
-        state=ChunkState(row.state),
-        path=row.path,
-        rows=row.row_count,
-        bytes=row.bytes,
-        loaded_rows=row.loaded_rows,
-        weight=row.weight or 1,
-    )
+    return CHUNK.of(row, lower=lower, upper=upper, weight=row.weight or 1)

@@ -44,12 +44,10 @@ from unshard.adapters.meta.pendingskips import (
 )
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
+    Persisted,
     are_same,
     read_stored,
     replacement_of,
-    shard_columns,
-    target_columns,
-    target_of,
     verdict_columns,
 )
 from unshard.adapters.meta.shardrecords import read_shards
@@ -85,6 +83,10 @@ class Execution:
     error: str | None
 
 
+EXECUTION = Persisted(Execution, lock="lock_id", before="before_digest", wanted="wanted_digest")
+DDL_LOCK = Persisted(DdlLock, "entry replacement exempted", id="lock_id", is_forced="forced", verdict="decision")
+
+
 class Locks(Records):
     """Rows of `ddl_lock`, its members, the history and the operator commands."""
 
@@ -116,21 +118,8 @@ class Locks(Records):
     def executions(self, lock: str | None = None, newest: int | None = None) -> tuple[Execution, ...]:
         """Return the executions of one lock or of all, or the newest ones, oldest first."""
         of_lock: dict[str, Any] = {"lock_id": lock} if lock else {}
-        found = [
-            Execution(
-                row.lock_id,
-                row.source,
-                row.ddl,
-                row.before_digest,
-                row.wanted_digest,
-                row.started_at,
-                row.done_at,
-                row.outcome,
-                row.error,
-            )
-            for row in self._db.select(HISTORY, **of_lock, order=HISTORY.c.id.desc(), limit=newest)
-        ]
-        return tuple(found[::-1])
+        rows = self._db.select(HISTORY, **of_lock, order=HISTORY.c.id.desc(), limit=newest)
+        return tuple(map(EXECUTION.of, rows[::-1]))
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
         return actions(self._db, lock, newest)
@@ -160,15 +149,15 @@ class Locks(Records):
         """Open the next lock of a target; do nothing if one is open or another process has resolved the DDL."""
         # Suppressed here, because outside the transaction it would be a coded error.
         with self._db.transaction() as db, contextlib.suppress(IntegrityError):
-            state = db.value(SHARD_DDL, SHARD_DDL.c.state, **shard_columns(entry.shard), seq=entry.seq)
+            state = db.value(SHARD_DDL, SHARD_DDL.c.state, shard=entry.shard, seq=entry.seq)
             columns, order = (LOCK.c.number, LOCK.c.state), LOCK.c.number.desc()
-            newest = db.row(LOCK, **target_columns(target), only=columns, order=order, limit=1)
+            newest = db.row(LOCK, target=target, only=columns, order=order, limit=1)
             if state != EntryState.PENDING or (newest and newest.state != LockState.RESOLVED):
                 return
             number = newest.number + 1 if newest else 1
             key = {"lock_id": lock_id(db.task, target, number)}
             row = {
-                **target_columns(target),
+                "target": target,
                 "number": number,
                 "state": LockState.WAITING,
                 "forced": False,
@@ -194,17 +183,17 @@ class Locks(Records):
             if not _is_still(db, shard, skip_resolution.shard_uid):
                 return
             done = {"state": SETTLED, "seq": seq, "updated_at": tables.NOW}
-            if db.update(MEMBER, done, lock_id=lock, **shard_columns(shard), state=PENDING_SKIP):
+            if db.update(MEMBER, done, lock_id=lock, shard=shard, state=PENDING_SKIP):
                 _resolve_entries(db, [(shard, seq)], lock, Outcome.SKIPPED)
                 # An entry whose structure is unknown gets the lock's decision, or SKIP.
                 row = db.one(LOCK, lock_id=lock)
                 decided = {"decision": row.decision or OperatorDecision.SKIP, "replacement": row.replacement}
-                db.update(SHARD_DDL, decided, **shard_columns(shard), seq=seq, after_digest="")
+                db.update(SHARD_DDL, decided, shard=shard, seq=seq, after_digest="")
 
     def admit(self, admission: Admission) -> None:
         """Resolve the DDL of one shard that has the structure of a peer now, and copy the pending skips of the peer."""
         done = {"state": EntryState.RESOLVED, "outcome": "admitted", "resolved_at": tables.NOW}
-        queued = {**shard_columns(admission.shard), "seq": admission.seq, "state": EntryState.PENDING}
+        queued = {"shard": admission.shard, "seq": admission.seq, "state": EntryState.PENDING}
         with self._db.transaction() as db:
             if not (
                 _is_still(db, admission.shard, admission.shard_uid)
@@ -221,7 +210,7 @@ class Locks(Records):
         with self._db.transaction() as db:
             if db.update(LOCK, values, UNRESOLVED, is_executed, lock_id=lock.id, started_at=None):
                 for shard in void(read_shards(db, target=lock.target), lock, read_pending_skips(db)):
-                    db.delete(MEMBER, lock_id=lock.id, **shard_columns(shard))
+                    db.delete(MEMBER, lock_id=lock.id, shard=shard)
 
     @contextlib.contextmanager
     def exclusive(self, lock: str) -> Iterator[None]:
@@ -304,7 +293,7 @@ class Locks(Records):
             for heads in in_portions(what.resolved):
                 _resolve_entries(db, heads, lock.id, done)
             member = {"lock_id": lock.id, "state": RESOLVED, "updated_at": tables.NOW}
-            db.insert_all(MEMBER, [{**member, **shard_columns(shard), "seq": seq} for shard, seq in what.resolved])
+            db.insert_all(MEMBER, [{**member, "shard": shard, "seq": seq} for shard, seq in what.resolved])
             reached = {state.shard: state.queue[0].seq for state in members if state.shard in what.parted}
             add_pending_skip(db, what.skipping, (lock.id,), reached)
             _finish(db, lock.id, outcome, None)
@@ -317,7 +306,7 @@ def refuse_replaced(db: TaskWriter, plan: Plan) -> None:
     joined = {change.target for change in plan.structures if change.joins}
     if not joined:
         return
-    named = or_(*(matches(LOCK, target_columns(target)) for target in joined))
+    named = or_(*(matches(LOCK, {"target": target}) for target in joined))
     for row in db.select(LOCK, UNRESOLVED, named, lock=True):
         entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         if _is_whole(entry) and row.started_at is not None and entry.shard.source != plan.source:
@@ -331,19 +320,18 @@ def _is_whole(entry: QueueEntry) -> bool:
 def _is_written(db: TaskReader, target: TableId, source: str) -> bool:
     """Whether a window of another source that may write the target is open."""
     is_open = exists().where(are_same(WINDOW, FENCE, "source"), WINDOW.c.state == tables.PLANNED)
-    return db.has(FENCE, FENCE.c.source != source, is_open, **target_columns(target))
+    return db.has(FENCE, FENCE.c.source != source, is_open, target=target)
 
 
 def _is_still(db: TaskWriter, shard: Shard, shard_uid: str) -> bool:
     """Lock the shard and return whether it still has this name; it may have been renamed."""
-    return db.has(SHARD, **shard_columns(shard), shard_uid=shard_uid, lock=True)
+    return db.has(SHARD, shard=shard, shard_uid=shard_uid, lock=True)
 
 
 def _refuse_changing(db: TaskWriter, target: TableId, join_version: int) -> None:
     """Raise if a target in optimistic mode is not as it was read; lock it against changes by the coordinator."""
-    key = target_columns(target)
-    version = db.value(JOIN_TARGET, JOIN_TARGET.c.version, **key, lock=True) or 0
-    if version != join_version or (version and db.has(JOIN_CHANGE, **key, done_at=None, lock=True)):
+    version = db.value(JOIN_TARGET, JOIN_TARGET.c.version, target=target, lock=True) or 0
+    if version != join_version or (version and db.has(JOIN_CHANGE, target=target, done_at=None, lock=True)):
         raise TargetBeingChanged(str(target))
 
 
@@ -355,7 +343,7 @@ def _unchanged(db: TaskWriter, lock: DdlLock) -> DdlLock | None:
 
 
 def _resolve_entries(db: TaskWriter, heads: Sequence[tuple[Shard, int]], lock: str, outcome: Outcome) -> None:
-    named = (matches(SHARD_DDL, {**shard_columns(shard), "seq": seq}) for shard, seq in heads)
+    named = (matches(SHARD_DDL, {"shard": shard, "seq": seq}) for shard, seq in heads)
     values = {"state": EntryState.RESOLVED, "outcome": outcome, "lock_id": lock, "resolved_at": tables.NOW}
     db.update(SHARD_DDL, values, or_(false(), *named), state=EntryState.PENDING)
 
@@ -365,23 +353,6 @@ def _finish(db: TaskWriter, lock: str, outcome: str, error: str | None) -> None:
 
 
 def _lock(row: AnyRow, exempted: frozenset[Shard] = frozenset()) -> DdlLock:
+    replacement = replacement_of(row, f"lock {row.lock_id}")
     entry = read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
-    return DdlLock(
-        id=row.lock_id,
-        target=target_of(row),
-        number=row.number,
-        entry=entry,
-        opened_at=row.opened_at,
-        seen_at=row.seen_at,
-        state=LockState(row.state),
-        owner=row.owner,
-        is_forced=bool(row.forced),
-        started_at=row.started_at,
-        error=row.error,
-        resolved_at=row.resolved_at,
-        verdict=OperatorDecision(row.decision),
-        replacement=replacement_of(row, f"lock {row.lock_id}"),
-        done=row.done,
-        outcome=Outcome(row.outcome) if row.outcome else None,
-        exempted=exempted,
-    )
+    return DDL_LOCK.of(row, entry=entry, replacement=replacement, exempted=exempted)

@@ -28,10 +28,8 @@ from unshard.adapters.meta.rowvalues import (
     are_same,
     is_one_of,
     read_stored,
-    shard_columns,
     shard_name,
     shard_of,
-    target_columns,
 )
 from unshard.core.ddl.lineage import ExecutedDdl
 from unshard.core.ddl.lock import LockState, Outcome, PendingSkip
@@ -95,11 +93,7 @@ def add_pending_skip(
 ) -> None:
     """Add pending skips of these locks to shards; a shard that is already a member of a lock is not changed."""
     values = {"state": PENDING_SKIP, "updated_at": tables.NOW}
-    rows = [
-        {**values, "lock_id": lock, **shard_columns(shard), "seq": heads.get(shard)}
-        for shard in shards
-        for lock in locks
-    ]
+    rows = [{**values, "lock_id": lock, "shard": shard, "seq": heads.get(shard)} for shard in shards for lock in locks]
     db.insert_all(DDL_LOCK_MEMBER, rows, only_new=True)
 
 
@@ -107,11 +101,11 @@ def add_skips_of_new_shard(db: TaskWriter, change: StructureChange) -> None:
     """Add the pending skips of a shard that joins: those of its peer, and of locks resolved since the plan."""
     if not change.joins:
         return
-    db.delete(DDL_LOCK_MEMBER, **shard_columns(change.shard))
+    db.delete(DDL_LOCK_MEMBER, shard=change.shard)
     if change.peer is None:
         return
-    unresolved, of_target = DDL_LOCK.c.state != LockState.RESOLVED, target_columns(change.target)
-    db.select(DDL_LOCK, unresolved, **of_target, only=(DDL_LOCK.c.lock_id,), lock=True)
+    unresolved = DDL_LOCK.c.state != LockState.RESOLVED
+    db.select(DDL_LOCK, unresolved, target=change.target, only=(DDL_LOCK.c.lock_id,), lock=True)
     add_pending_skip(db, (change.shard,), skips_of_new_shard(db, change))
 
 
@@ -124,14 +118,14 @@ def skips_of_new_shard(db: TaskReader, change: StructureChange) -> tuple[str, ..
     peer = shard_of(row) if row else change.peer
     expected = SHARD_DDL.c.seq.in_(change.expects), SHARD_DDL.c.lock_id.is_not(None)
     lock, order = (SHARD_DDL.c.lock_id,), SHARD_DDL.c.seq
-    resolved = db.select(SHARD_DDL, *expected, **shard_columns(peer), only=lock, order=order)
+    resolved = db.select(SHARD_DDL, *expected, shard=peer, only=lock, order=order)
     return (*(row.lock_id for row in resolved), *inherited_skips(db, peer))
 
 
 def inherited_skips(db: TaskReader, shard: Shard) -> Sequence[str]:
     """Return the locks whose pending skips a shard inherits if this one is its peer."""
     is_skip = DDL_LOCK_MEMBER.c.state.in_((PENDING_SKIP, WAIVED))
-    return [row.lock_id for row in db.select(DDL_LOCK_MEMBER, is_skip, **shard_columns(shard))]
+    return [row.lock_id for row in db.select(DDL_LOCK_MEMBER, is_skip, shard=shard)]
 
 
 def read_missing_ddl(db: TaskReader, shards: Collection[Shard], changes: Iterable[StructureChange] = ()) -> Behind:
@@ -164,7 +158,7 @@ def locks_behind(db: TaskReader, target: TableId, structure: str) -> tuple[str, 
     The shard is placed by the structures that the group's shards had before and after each lock.
     """
     columns, order = (DDL_LOCK.c.lock_id, DDL_LOCK.c.entry), DDL_LOCK.c.number
-    rows = db.select(DDL_LOCK, DDL_LOCK.c.outcome.in_(HAD), **target_columns(target), only=columns, order=order)
+    rows = db.select(DDL_LOCK, DDL_LOCK.c.outcome.in_(HAD), target=target, only=columns, order=order)
     entries = [read_stored(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}") for row in rows]
     if not entries:
         return ()

@@ -25,12 +25,11 @@ from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rowvalues import (
     SHARD_NAME,
     TARGET_NAME,
+    Persisted,
     are_same,
     earliest,
     location_columns,
-    shard_columns,
     shard_of,
-    target_columns,
     target_name,
     target_of,
 )
@@ -40,7 +39,7 @@ from unshard.core.ddl.queue import EntryState
 from unshard.core.full.chunks import unpack_key
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.columnreload import Reload, ReloadState, continues, names_digest
-from unshard.core.rows.rowerrors import Clash, CollisionState, Found, RecordedCollision, RowError, RowErrorState
+from unshard.core.rows.rowerrors import CollisionState, Found, KeyCollision, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.lag import Waiting
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
@@ -86,6 +85,11 @@ class DeletedShard:
     """When its window was committed."""
 
 
+DIVERTED = Persisted(RowError, key="key_shown", column="column_name", words="server_message", row="row_json")
+DELETED = Persisted(DeletedShard, location="", rows="row_count", at="deleted_at")
+RELOADED = Persisted(Reload, "columns reached")
+
+
 class Collisions(Records):
     """Rows of `collision`: keys that two shards of a target both have."""
 
@@ -113,51 +117,51 @@ class Collisions(Records):
         rows = self._db.select(COLLISION, *where, source=source, owner_source=None, order=order, limit=limit)
         return tuple(map(_collision, rows))
 
-    def stop_at(self, clash: Clash, found: Found, window: int = 0) -> None:
+    def stop_at(self, collision: KeyCollision, found: Found, window: int = 0) -> None:
         again = {
             "state": CollisionState.OPEN,
             "found": found,
             "window": window,
             "times": COLLISION.c.times + 1,
             "last_at": tables.NOW,
-            **_owner_columns(clash.owner),
+            **_owner_columns(collision.owner),
         }
         row = {
-            **target_columns(clash.target),
-            "key_shown": clash.key,
-            "key_condition": clash.condition,
-            **shard_columns(clash.shard),
+            "target": collision.target,
+            "key_shown": collision.key,
+            "key_condition": collision.condition,
+            "shard": collision.shard,
             "others": 0,
             "first_at": tables.NOW,
             **again,
             "times": 1,
         }
         with self._db.transaction() as db:
-            db.put(COLLISION, {"digest": clash.digest}, row, again)
+            db.put(COLLISION, {"digest": collision.digest}, row, again)
 
-    def name_owners(self, clashes: Iterable[Clash]) -> None:
+    def name_owners(self, collisions: Iterable[KeyCollision]) -> None:
         with self._db.transaction() as db:
-            for clash in clashes:
-                db.update(COLLISION, _owner_columns(clash.owner), digest=clash.digest)
+            for collision in collisions:
+                db.update(COLLISION, _owner_columns(collision.owner), digest=collision.digest)
 
     def mend(self, source: str) -> None:
         """Close the open collisions of a source after its load has succeeded."""
         with self._db.transaction() as db:
             mend(db, source)
 
-    def close(self, clashes: Iterable[Clash]) -> None:
+    def close(self, collisions: Iterable[KeyCollision]) -> None:
         """Close collisions of the load after their shards were dumped again."""
         mended = {"state": CollisionState.MENDED, "last_at": tables.NOW}
         with self._db.transaction() as db:
-            for clash in clashes:
-                db.update(COLLISION, mended, digest=clash.digest, state=CollisionState.OPEN)
+            for collision in collisions:
+                db.update(COLLISION, mended, digest=collision.digest, state=CollisionState.OPEN)
 
 
 class RowErrorRecords(Records):
     """Rows of `row_error`: diverted rows."""
 
     def all(self, limit: int = 100, *, only_open: bool = False) -> tuple[RowError, ...]:
-        return tuple(map(_row_error, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
+        return tuple(map(DIVERTED.of, _newest(self._db, ROW_ERROR, limit, only_open=only_open)))
 
     def of_window(self, source: str, first: int, last: int) -> int:
         """Return how many rows the sections of a window have diverted that no later window has mended."""
@@ -194,24 +198,14 @@ class DeletedShards(Records):
 
     def newest(self, number: int = SHOWN) -> tuple[DeletedShard, ...]:
         order = DELETED_SHARD.c.deleted_at.desc(), *DELETED_SHARD.primary_key.columns
-        return tuple(
-            DeletedShard(
-                shard_of(row),
-                target_of(row),
-                Location(row.file, row.position),
-                row.statement,
-                row.row_count,
-                row.deleted_at,
-            )
-            for row in self._db.select(DELETED_SHARD, order=order, limit=number)
-        )
+        return tuple(map(DELETED.of, self._db.select(DELETED_SHARD, order=order, limit=number)))
 
 
 class Reloads(Records):
     """Rows of `column_reload`: columns of shards that are read again, and how far they are."""
 
     def get(self, shard: Shard, columns: Collection[str]) -> Reload | None:
-        row = self._db.row(RELOAD, **shard_columns(shard), digest=names_digest(columns))
+        row = self._db.row(RELOAD, shard=shard, digest=names_digest(columns))
         return _reload(row) if row else None
 
     def newest(self, number: int = SHOWN) -> tuple[Reload, ...]:
@@ -221,24 +215,24 @@ class Reloads(Records):
     def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
         """Return the shards of a target whose columns were not reloaded after a time; only those that existed then."""
         same, is_old = are_same(tables.table_schema, SHARD, *SHARD_NAME), tables.table_schema.c.recorded_at <= since
-        present = {**target_columns(target), "has_left": 0, "dropped": 0}
-        shards = set(map(shard_of, self._db.select(SHARD, exists().where(same, is_old), **present)))
+        present = self._db.select(SHARD, exists().where(same, is_old), target=target, has_left=0, dropped=0)
+        shards = set(map(shard_of, present))
         if not shards:
             return ()
-        done = {**target_columns(target), "state": ReloadState.DONE}
         names: dict[Shard, set[str]] = {}
-        for reload in map(_reload, self._db.select(RELOAD, RELOAD.c.began_at >= since, **done)):
+        done = self._db.select(RELOAD, RELOAD.c.began_at >= since, target=target, state=ReloadState.DONE)
+        for reload in map(_reload, done):
             names.setdefault(reload.shard, set()).update(name.lower() for name in reload.columns)
         wanted = {name.lower() for name in columns}
         return tuple(sorted(shard for shard in shards if not wanted <= names.get(shard, set())))
 
     def begin(
-        self, shard: Shard, target: TableId, columns: Collection[str], basis: str, order: IssuedCommand | None
+        self, shard: Shard, target: TableId, columns: Collection[str], basis: str, command: IssuedCommand | None
     ) -> bool:
-        """Record a reload; return whether it continues an earlier one. `order` is the command of a person."""
-        key = {**shard_columns(shard), "digest": names_digest(columns)}
+        """Record a reload; return whether it continues an earlier one. `command` is that of a person."""
+        key = {"shard": shard, "digest": names_digest(columns)}
         fresh = {
-            **target_columns(target),
+            "target": target,
             "names": json.dumps([*columns], ensure_ascii=False),
             "state": ReloadState.READING,
             "basis": basis,
@@ -254,8 +248,8 @@ class Reloads(Records):
             goes_on = continues(_reload(row) if row else None, basis)
             if not goes_on:
                 db.put(RELOAD, key, fresh)
-            if order is not None:
-                record_command(db, NO_LOCK, order)
+            if command is not None:
+                record_command(db, NO_LOCK, command)
         return goes_on
 
 
@@ -298,19 +292,18 @@ def forget_rows(db: TaskWriter, plan: Plan, deleted: Sequence[int]) -> None:
     `deleted` are the numbers of rows that were deleted from the targets.
     """
     for each, rows in zip(plan.deletions, deleted, strict=True):
-        shard = shard_columns(each.shard)
-        db.delete(HELD_ROWS, **shard)
-        db.delete(DEFERRED_ROW, **shard)
+        db.delete(HELD_ROWS, shard=each.shard)
+        db.delete(DEFERRED_ROW, shard=each.shard)
         mended = {"state": RowErrorState.MENDED, "last_at": tables.NOW}
-        db.update(ROW_ERROR, mended, **shard, state=RowErrorState.OPEN)
+        db.update(ROW_ERROR, mended, shard=each.shard, state=RowErrorState.OPEN)
         row = {
-            **target_columns(each.target),
+            "target": each.target,
             "statement": each.text,
             "row_count": rows,
             "window": plan.number,
             "deleted_at": tables.NOW,
         }
-        db.put(DELETED_SHARD, {**shard, **location_columns(each.location)}, row, again={"row_count": rows})
+        db.put(DELETED_SHARD, {"shard": each.shard, **location_columns(each.location)}, row, again={"row_count": rows})
 
 
 def _newest(db: TaskReader, table: Any, limit: int, *, only_open: bool) -> Sequence[AnyRow]:
@@ -351,46 +344,23 @@ def _owner_columns(owner: Shard | None) -> dict[str, str | None]:
 def _collision(row: AnyRow) -> RecordedCollision:
     is_named = row.owner_source is not None
     owner = Shard(row.owner_source, TableId(row.owner_schema, row.owner_table)) if is_named else None
-    clash = Clash(target_of(row), row.key_shown, row.key_condition, shard_of(row), owner, row.others)
+    collision = KeyCollision(target_of(row), row.key_shown, row.key_condition, shard_of(row), owner, row.others)
     return RecordedCollision(
-        clash, Found(row.found), row.window, CollisionState(row.state), row.times, row.first_at, row.last_at
-    )
-
-
-def _row_error(row: AnyRow) -> RowError:
-    return RowError(
-        target_of(row),
-        shard_of(row),
-        row.key_shown,
-        row.column_name,
-        row.server_message,
-        row.row_json,
-        row.window,
-        RowErrorState(row.state),
-        row.times,
-        row.first_at,
-        row.last_at,
+        collision, Found(row.found), row.window, CollisionState(row.state), row.times, row.first_at, row.last_at
     )
 
 
 def _reload(row: AnyRow) -> Reload:
-    return Reload(
-        shard_of(row),
-        target_of(row),
-        tuple(json.loads(row.names)),
-        ReloadState(row.state),
-        row.basis,
-        unpack_key(json.loads(row.reached_key)) if row.reached_key else None,
-        row.chunks,
-        row.rows_read,
-        row.rows_changed,
-        row.began_at,
-        row.changed_at,
-    )
+    reached = unpack_key(json.loads(row.reached_key)) if row.reached_key else None
+    return RELOADED.of(row, columns=tuple(json.loads(row.names)), reached=reached)
 
 
 SUSPENDED_TARGET, FENCE, FENCE_STEP = tables.suspended_target, tables.fence, tables.fence_step
 IN_ORDER = (*SUSPENDED_TARGET.primary_key.columns,)
+
+
+REFUSAL = Persisted(Refusal, "code", column="column_name", key="key_shown", words="server_message")
+SUSPENDED = Persisted(SuspendedTarget, "refusal", is_partial="partial")
 
 
 class SuspendedTargets(Records):
@@ -426,12 +396,12 @@ class SuspendedTargets(Records):
                     cut.append(each)
         return tuple(cut)
 
-    def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
-        is_open = {"source": stop.source, **target_columns(stop.target), "window": stop.window, "is_open": 1}
+    def lift(self, stop: SuspendedTarget, command: IssuedCommand | None = None) -> bool:
+        is_open = {"source": stop.source, "target": stop.target, "window": stop.window, "is_open": 1}
         with self._db.transaction() as db:
             lifted = bool(db.update(SUSPENDED_TARGET, {"is_open": 0}, **is_open))
-            if lifted and order is not None:
-                record_command(db, "", order)
+            if lifted and command is not None:
+                record_command(db, "", command)
         return lifted
 
 
@@ -442,13 +412,13 @@ def keep(db: TaskWriter, plan: Plan, stopped: Mapping[TableId, SuspendedTarget])
     """
     for release in plan.releases:
         if release.target in stopped and stopped[release.target].is_partial:
-            db.update(tables.held_rows, {"safe": True}, **shard_columns(release.shard))
+            db.update(tables.held_rows, {"safe": True}, shard=release.shard)
     for target in plan.targets - stopped.keys():
-        db.delete(SUSPENDED_TARGET, source=plan.source, **target_columns(target), is_open=0)
+        db.delete(SUSPENDED_TARGET, source=plan.source, target=target, is_open=0)
 
 
 def _stop(db: TaskWriter, plan: Plan, refusal: Refusal, structure: str) -> bool:
-    mine = {"source": plan.source, **target_columns(refusal.target)}
+    mine = {"source": plan.source, "target": refusal.target}
     # A target that does not exist has no fence and no rows.
     fence = db.value(FENCE, FENCE.c.window, **mine, lock=True)
     if fence is not None and fence >= plan.number:
@@ -481,7 +451,5 @@ def _other(refusal: Refusal) -> str:
 
 
 def _suspended(row: AnyRow) -> SuspendedTarget:
-    refusal = Refusal(
-        target_of(row), row.column_name, row.key_shown, row.server_message, row.code or RowRefused.code, row.parts
-    )
-    return SuspendedTarget(row.source, refusal, row.window, row.structure, row.times, row.since, bool(row.partial))
+    refusal = REFUSAL.of(row, code=row.code or RowRefused.code)
+    return SUSPENDED.of(row, refusal=refusal)

@@ -1,15 +1,18 @@
 """Conversions between rows of the meta tables and values of core."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeVar
+from enum import Enum
+from types import NoneType
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 from sqlalchemy import and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
-from unshard.adapters.meta.gateway import AnyRow
+from unshard.adapters.meta.gateway import AnyRow, columns_of
 from unshard.core import codec
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.errors.meta import MetaUnreadable
@@ -50,14 +53,9 @@ def location_of(row: AnyRow, prefix: str = "") -> Location | None:
     return None if file is None else Location(file, getattr(row, f"{prefix}position"))
 
 
-def shard_columns(shard: Shard) -> dict[str, Any]:
-    """Return the columns that name a shard."""
-    return {"source": shard.source, "shard_schema": shard.table.schema, "shard_table": shard.table.name}
-
-
 def target_columns(target: TableId) -> dict[str, Any]:
     """Return the columns that name a target table."""
-    return {"target_schema": target.schema, "target_table": target.name}
+    return columns_of({"target": target})
 
 
 def location_columns(location: Location | None, prefix: str = "") -> dict[str, Any]:
@@ -92,28 +90,6 @@ def read_stored(kind: type[T], text: str, what: str) -> T:
         raise MetaUnreadable(what, str(error)) from error
 
 
-def entry_columns(entry: QueueEntry) -> dict[str, Any]:
-    """Return the columns of `shard_ddl` that come from the entry itself."""
-    return {
-        **shard_columns(entry.shard),
-        "seq": entry.seq,
-        **target_columns(entry.target),
-        **location_columns(entry.location),
-        "statement": codec.dumps(entry.statement),
-        "executed_at": entry.statement.timestamp,
-        "routed": entry.routed,
-        "fingerprint": entry.fingerprint,
-        "before_digest": entry.before,
-        "after_digest": entry.after,
-        "state": entry.state,
-        "reason": entry.reason,
-        "alone": entry.is_alone,
-        "whole": entry.whole,
-        **verdict_columns(entry.verdict, entry.replacement),
-        "unnamed": entry.is_unnamed,
-    }
-
-
 def verdict_columns(verdict: OperatorDecision, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the columns of an operator's decision in `shard_ddl` and `ddl_lock`."""
     return {"decision": verdict, "replacement": codec.dumps(replacement) if replacement else ""}
@@ -125,75 +101,77 @@ def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple
     return read_stored(tuple[str, ...], text, f"the replacement of {what}") if text else ()
 
 
+class Persisted(Generic[T]):
+    """A dataclass whose fields are columns with their names, unless `names` has others.
+
+    A shard and a target are the columns that name them, a location the columns whose prefix is its name.
+    """
+
+    def __init__(self, kind: Callable[..., T], apart: str = "", **names: str) -> None:
+        """`apart` are the fields that the caller converts."""
+        hints, described, omitted = get_type_hints(kind), cast(Any, kind), apart.split()
+        columns = {each.name: names.get(each.name, each.name) for each in fields(described) if each.name not in omitted}
+        self._kind = kind
+        self._fields = [(name, column, _reader(hints[name])) for name, column in columns.items()]
+
+    def of(self, row: AnyRow, **apart: Any) -> T:
+        """Return the value of a row."""
+        return self._kind(**{name: read(row, column) for name, column, read in self._fields}, **apart)
+
+    def columns(self, value: T) -> dict[str, Any]:
+        """Return the columns of a value."""
+        found: dict[str, Any] = {}
+        for name, column, read in self._fields:
+            own = getattr(value, name)
+            found |= location_columns(own, column) if read is location_of else {column: own}
+        return found
+
+
+READERS: dict[Any, Callable[[AnyRow, str], Any]] = {
+    Shard: lambda row, _: shard_of(row),
+    TableId: lambda row, _: target_of(row),
+    Location: location_of,
+}
+"""How a field of several columns is read; a column is the prefix of those of a location."""
+
+
+def _reader(hint: Any) -> Callable[[AnyRow, str], Any]:
+    """Return the function that reads a field of a type from a column."""
+    kind, *_ = [each for each in get_args(hint) or (hint,) if each is not NoneType]
+
+    def read(row: AnyRow, column: str) -> Any:
+        found = getattr(row, column)
+        return None if found is None else kind(found)
+
+    is_converted = kind is bool or (isinstance(kind, type) and issubclass(kind, Enum))
+    return READERS.get(kind) or (read if is_converted else getattr)
+
+
+HELD_FILE = Persisted(HeldFile, rows="row_count", is_raw="raw")
+ENTRY = Persisted(
+    QueueEntry,
+    "statement verdict replacement",
+    location="",
+    before="before_digest",
+    after="after_digest",
+    is_alone="alone",
+    is_unnamed="unnamed",
+)
+SHARD_STATE = Persisted(ShardState, "queue held", structure="digest", start="start_", is_dropped="dropped")
+
+
+def entry_columns(entry: QueueEntry) -> dict[str, Any]:
+    """Return the columns of `shard_ddl` that come from the entry itself."""
+    statement = {"statement": codec.dumps(entry.statement), "executed_at": entry.statement.timestamp}
+    return {**ENTRY.columns(entry), **statement, **verdict_columns(entry.verdict, entry.replacement)}
+
+
 def entry_of(row: AnyRow) -> QueueEntry:
     """Return the entry of a row of `shard_ddl`."""
-    shard = shard_of(row)
-    statement = read_stored(Statement, row.statement, f"DDL {row.seq} of {shard}")
-    return QueueEntry(
-        shard=shard,
-        target=target_of(row),
-        seq=row.seq,
-        location=Location(row.file, row.position),
-        statement=statement,
-        routed=row.routed,
-        fingerprint=row.fingerprint,
-        before=row.before_digest,
-        after=row.after_digest,
-        state=EntryState(row.state),
-        reason=row.reason,
-        is_alone=bool(row.alone),
-        whole=WholeChange(row.whole),
+    what = f"DDL {row.seq} of {shard_of(row)}"
+    return ENTRY.of(
+        row,
+        statement=read_stored(Statement, row.statement, what),
         verdict=OperatorDecision(row.decision),
-        replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
-        is_unnamed=bool(row.unnamed),
-    )
-
-
-def held_columns(file: HeldFile) -> dict[str, Any]:
-    """Return the columns of `held_rows` that come from the file itself."""
-    return {
-        **shard_columns(file.shard),
-        "seq": file.seq,
-        "window": file.window,
-        "part": file.part,
-        "path": file.path,
-        "row_count": file.rows,
-        "bytes": file.bytes,
-        "structure": file.structure,
-        "safe": file.safe,
-        "raw": file.is_raw,
-        "first_time": file.first_time,
-    }
-
-
-def held_of(row: AnyRow) -> HeldFile:
-    """Return the file of a row of `held_rows`."""
-    return HeldFile(
-        shard=shard_of(row),
-        seq=row.seq,
-        window=row.window,
-        part=row.part,
-        path=row.path,
-        rows=row.row_count,
-        bytes=row.bytes,
-        structure=row.structure,
-        safe=bool(row.safe),
-        is_raw=bool(row.raw),
-        first_time=row.first_time,
-    )
-
-
-def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile]) -> ShardState:
-    """Return the state of a row of `shard` with its queue and held files."""
-    return ShardState(
-        shard=shard_of(row),
-        target=target_of(row),
-        structure=row.digest,
-        start=location_of(row, "start_"),
-        queue=tuple(queue),
-        last_seq=row.last_seq,
-        held=tuple(held),
-        has_left=bool(row.has_left),
-        shard_uid=row.shard_uid,
-        is_dropped=bool(row.dropped),
+        replacement=replacement_of(row, what),
     )

@@ -30,19 +30,17 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rowvalues import (
+    HELD_FILE,
+    SHARD_STATE,
     are_same,
     earliest,
     entry_of,
-    held_of,
     is_one_of,
     location_columns,
     read_stored,
     replacement_of,
-    shard_columns,
     shard_name,
     shard_of,
-    state_of,
-    target_columns,
     target_name,
     target_of,
     verdict_columns,
@@ -153,7 +151,7 @@ class Structures(Records):
 
     def fed(self, target: TableId) -> frozenset[Shard]:
         """Return all shards that a target has ever had, by their last names."""
-        mine = self._db.mine(TABLE_SCHEMA, **target_columns(target))
+        mine = self._db.mine(TABLE_SCHEMA, target=target)
         rows = self._db.fetch(select(*shard_name(TABLE_SCHEMA)).where(mine).distinct())
         return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
 
@@ -173,18 +171,17 @@ class Structures(Records):
         with self._db.snapshot() as db:
             found = []
             for shard in sorted(set(map(shard_of, db.select(SHARD_DDL, SHARD_DDL.c.unnamed != 0, source=source)))):
-                mine = shard_columns(shard)
-                state = db.one(SHARD, **mine)
-                entries = tuple(map(entry_of, db.select(SHARD_DDL, **mine, order=SHARD_DDL.c.seq)))
+                state = db.one(SHARD, shard=shard)
+                entries = tuple(map(entry_of, db.select(SHARD_DDL, shard=shard, order=SHARD_DDL.c.seq)))
                 first = next(number for number, entry in enumerate(entries) if entry.is_unnamed)
-                held = tuple(map(held_of, db.select(HELD_ROWS, **mine)))
+                held = tuple(map(HELD_FILE.of, db.select(HELD_ROWS, shard=shard)))
                 found.append(UnnamedShard(shard, entries[first:], held, state.digest, state.shard_uid))
             return tuple(found)
 
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         return tuple(
             StructureChange(shard, target_of(row), Location(row.file, row.position), row.digest)
-            for row in self._db.select(TABLE_SCHEMA, **shard_columns(shard), order=TABLE_SCHEMA.c.number)
+            for row in self._db.select(TABLE_SCHEMA, shard=shard, order=TABLE_SCHEMA.c.number)
         )
 
     def put(self, schema: TableSchema) -> str:
@@ -209,53 +206,57 @@ class Structures(Records):
     def set_start(self, shard: Shard, start: Location) -> None:
         """Record that the dump has all rows of the shard up to `start`; windows skip them."""
         with self._db.transaction() as db:
-            db.update(SHARD, location_columns(start, "start_"), **shard_columns(shard))
+            db.update(SHARD, location_columns(start, "start_"), shard=shard)
 
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
         """Store findings and the structures that follow from them."""
         with self._db.transaction() as db:
             lock_source(db, shard.shard.source)
-            mine = shard_columns(shard.shard)
-            if not db.has(SHARD, **mine, shard_uid=shard.shard_uid):
+            if not db.has(SHARD, shard=shard.shard, shard_uid=shard.shard_uid):
                 return  # the shard was renamed, and another one may have its name
             for finding in findings:
-                key = {**mine, "seq": finding.seq, "after_digest": ""}
+                key = {"shard": shard.shard, "seq": finding.seq, "after_digest": ""}
                 if finding.reason:
                     # A lock that is still open evaluates the shard again.
                     lock = select(SHARD_DDL.c.lock_id).where(db.mine(SHARD_DDL, **key)).scalar_subquery()
-                    db.delete(DDL_LOCK_MEMBER, DDL_LOCK_MEMBER.c.lock_id == lock, **mine)
+                    db.delete(DDL_LOCK_MEMBER, DDL_LOCK_MEMBER.c.lock_id == lock, shard=shard.shard)
                 db.update(SHARD_DDL, _found(finding), **key)
             known = structures_of(findings, shard.records)
             for seq in {file.seq for file in shard.held} & known.keys():
-                db.update(HELD_ROWS, {"structure": known[seq]}, **mine, seq=seq, structure="")
+                db.update(HELD_ROWS, {"structure": known[seq]}, shard=shard.shard, seq=seq, structure="")
             _complete_history(
-                db, mine, {record.entry.location: known.get(record.entry.seq, "") for record in shard.records}
+                db, shard.shard, {record.entry.location: known.get(record.entry.seq, "") for record in shard.records}
             )
             last = max(record.entry.seq for record in shard.records)
             if digest := known.get(last):
-                db.update(SHARD, {"digest": digest}, **mine, last_seq=last, digest="")
+                db.update(SHARD, {"digest": digest}, shard=shard.shard, last_seq=last, digest="")
 
     def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
         """Store the named structures of a shard, unless another shard has its name by now."""
         with self._db.transaction() as db:
             lock_source(db, before.shard.source)
-            mine = shard_columns(before.shard)
-            if not db.has(SHARD, **mine, shard_uid=before.shard_uid):
+            if not db.has(SHARD, shard=before.shard, shard_uid=before.shard_uid):
                 return
             for old, new in zip(before.entries, after.entries, strict=True):
                 if old != new:
                     same = {"seq": old.seq, "fingerprint": old.fingerprint, "state": old.state}
-                    db.update(SHARD_DDL, _named(old, new), **mine, **same)
+                    db.update(SHARD_DDL, _named(old, new), shard=before.shard, **same)
             for held, named in zip(before.held, after.held, strict=True):
                 file = {"seq": held.seq, "window": held.window, "part": held.part}
-                db.update(HELD_ROWS, {"structure": named.structure}, **mine, **file)
-            db.update(SHARD, {"digest": after.structure}, **mine, shard_uid=before.shard_uid, digest=before.structure)
+                db.update(HELD_ROWS, {"structure": named.structure}, shard=before.shard, **file)
+            db.update(
+                SHARD,
+                {"digest": after.structure},
+                shard=before.shard,
+                shard_uid=before.shard_uid,
+                digest=before.structure,
+            )
 
 
 def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
     """Read shards in the caller's transaction."""
     of_source: dict[str, Any] = {"source": source} if source else {}
-    of_target = target_columns(target) if target else {}
+    of_target: dict[str, Any] = {"target": target} if target else {}
     queue = db.select(SHARD_DDL, **of_source, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
     held = db.select(HELD_ROWS, **of_source, order=HELD_ORDER)
     return _states(db.select(SHARD, **of_source, **of_target, order=shard_name(SHARD)), queue, held)
@@ -263,14 +264,14 @@ def read_shards(db: TaskReader, source: str | None = None, target: TableId | Non
 
 def record_change(db: TaskWriter, change: StructureChange, window: int) -> None:
     """Append to a shard's history and set its present structure; idempotent."""
-    key, target, location = shard_columns(change.shard), target_columns(change.target), change.location
-    last = db.row(TABLE_SCHEMA, **key, order=TABLE_SCHEMA.c.number.desc(), limit=1)
+    shard, target, location = change.shard, change.target, change.location
+    last = db.row(TABLE_SCHEMA, shard=shard, order=TABLE_SCHEMA.c.number.desc(), limit=1)
     if last and (last.file, last.position, last.digest) == (location.file, location.position, change.structure):
         return
     row = {
-        **key,
+        "shard": shard,
         "number": last.number + 1 if last else 1,
-        **target,
+        "target": target,
         **location_columns(location),
         "window": window,
         "digest": change.structure,
@@ -278,18 +279,18 @@ def record_change(db: TaskWriter, change: StructureChange, window: int) -> None:
     }
     db.insert(TABLE_SCHEMA, row)
     if change.structure is None:
-        db.update(SHARD, {"has_left": True}, **key)
+        db.update(SHARD, {"has_left": True}, shard=shard)
         return
-    present = {**target, "digest": change.structure, "has_left": False}
+    present = {"target": target, "digest": change.structure, "has_left": False}
     fresh = {"last_seq": 0, "shard_uid": _uid(change), "dropped": False}
     if change.joins:
         # An earlier table of that name has no pending DDL, so its numbers can be used again.
-        db.delete(SHARD_DDL, **key)
+        db.delete(SHARD_DDL, shard=shard)
         present |= {**fresh, **location_columns(None, "start_")}
     if change.forgets_start:
         present |= location_columns(None, "start_")
-    if not db.update(SHARD, present, **key):
-        db.insert(SHARD, {**fresh, **key, **present})
+    if not db.update(SHARD, present, shard=shard):
+        db.insert(SHARD, {**fresh, "shard": shard, **present})
 
 
 def move_shards(db: TaskWriter, renames: Sequence[Rename], window: int) -> None:
@@ -301,12 +302,12 @@ def move_shards(db: TaskWriter, renames: Sequence[Rename], window: int) -> None:
     between = [Shard(rename.shard.source, TableId("", str(number))) for number, rename in enumerate(renames)]
     for rename, place in zip(renames, between, strict=True):
         for table in (*MOVED, TABLE_SCHEMA):
-            db.update(table, shard_columns(place), **shard_columns(rename.shard))
+            db.update(table, {"shard": place}, shard=rename.shard)
     for rename, place in zip(renames, between, strict=True):
-        shard = shard_columns(Shard(place.source, rename.to))
+        shard = Shard(place.source, rename.to)
         for table in MOVED:
-            db.delete(table, **shard)
-            db.update(table, shard, **shard_columns(place))
+            db.delete(table, shard=shard)
+            db.update(table, {"shard": shard}, shard=place)
         _append_history(db, place, rename, window)
 
 
@@ -315,22 +316,22 @@ def note_renames(db: TaskWriter, renames: Sequence[Rename]) -> None:
 
     This comes first in the transaction: a process that accepts DDL locks the target before its shards, too.
     """
-    rows = [db.row(SHARD, **shard_columns(rename.shard)) for rename in renames]
+    rows = [db.row(SHARD, shard=rename.shard) for rename in renames]
     for target in sorted({target_of(row) for row in rows if row is not None}):
-        db.update(JOIN_TARGET, {"version": JOIN_TARGET.c.version + 1}, **target_columns(target))
+        db.update(JOIN_TARGET, {"version": JOIN_TARGET.c.version + 1}, target=target)
 
 
 def _append_history(db: TaskWriter, place: Shard, rename: Rename, window: int) -> None:
     """Append the shard's history to that of the new name, then the rename."""
-    shard = shard_columns(Shard(place.source, rename.to))
+    shard = Shard(place.source, rename.to)
     newest = func.coalesce(func.max(TABLE_SCHEMA.c.number), 0)
-    known = db.value(TABLE_SCHEMA, newest, **shard)
-    db.update(TABLE_SCHEMA, {**shard, "number": TABLE_SCHEMA.c.number + known}, **shard_columns(place))
-    now = db.one(SHARD, **shard)
+    known = db.value(TABLE_SCHEMA, newest, shard=shard)
+    db.update(TABLE_SCHEMA, {"shard": shard, "number": TABLE_SCHEMA.c.number + known}, shard=place)
+    now = db.one(SHARD, shard=shard)
     row = {
-        **shard,
-        "number": db.value(TABLE_SCHEMA, newest, **shard) + 1,
-        **target_columns(target_of(now)),
+        "shard": shard,
+        "number": db.value(TABLE_SCHEMA, newest, shard=shard) + 1,
+        "target": target_of(now),
         **location_columns(rename.location),
         "window": window,
         "digest": None if now.has_left else now.digest,
@@ -382,8 +383,8 @@ def _states(
         queues[shard_of(row)].append(entry_of(row))
     files: dict[Shard, list[HeldFile]] = defaultdict(list)
     for row in held:
-        files[shard_of(row)].append(held_of(row))
-    states = (state_of(row, queues[shard_of(row)], files[shard_of(row)]) for row in rows)
+        files[shard_of(row)].append(HELD_FILE.of(row))
+    states = (SHARD_STATE.of(row, queue=tuple(queues[shard_of(row)]), held=tuple(files[shard_of(row)])) for row in rows)
     return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
 
 
@@ -428,28 +429,27 @@ def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
     return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source == source
 
 
-def _complete_history(db: TaskWriter, mine: dict[str, Any], known: Mapping[Location, str]) -> None:
+def _complete_history(db: TaskWriter, shard: Shard, known: Mapping[Location, str]) -> None:
     """Complete the shard's history: a change of unknown structure gets that of the last DDL up to its location."""
-    for row in db.select(TABLE_SCHEMA, **mine, digest=""):
+    for row in db.select(TABLE_SCHEMA, shard=shard, digest=""):
         before = [at for at in known if at <= Location(row.file, row.position)]
         last = max(before, key=lambda at: at.order, default=None)
         if last and (digest := known[last]):
-            db.update(TABLE_SCHEMA, {"digest": digest}, **mine, number=row.number)
+            db.update(TABLE_SCHEMA, {"digest": digest}, shard=shard, number=row.number)
 
 
 def _with_unknowns(db: TaskReader, shard: Shard) -> ShardWithUnknowns | None:
-    mine = shard_columns(shard)
-    state, records = db.row(SHARD, **mine), _records(db, mine)
+    state, records = db.row(SHARD, shard=shard), _records(db, shard)
     if state is None or state.dropped or not records:
         return None
-    held = tuple(map(held_of, db.select(HELD_ROWS, **mine, structure="")))
+    held = tuple(map(HELD_FILE.of, db.select(HELD_ROWS, shard=shard, structure="")))
     return ShardWithUnknowns(shard, target_of(state), records, held, state.shard_uid)
 
 
-def _records(db: TaskReader, mine: dict[str, Any]) -> tuple[Record, ...]:
+def _records(db: TaskReader, shard: Shard) -> tuple[Record, ...]:
     said = DDL_LOCK.c.decision.label("lock_decision"), DDL_LOCK.c.replacement.label("lock_replacement")
     query = select(SHARD_DDL, *said).outerjoin(DDL_LOCK, are_same(DDL_LOCK, SHARD_DDL, "lock_id"))
-    return tuple(map(_record, db.fetch(query.where(db.mine(SHARD_DDL, **mine)).order_by(SHARD_DDL.c.seq))))
+    return tuple(map(_record, db.fetch(query.where(db.mine(SHARD_DDL, shard=shard)).order_by(SHARD_DDL.c.seq))))
 
 
 def _record(row: AnyRow) -> Record:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
-from unshard.adapters.meta.gateway import AnyRow, TaskWriter
-from unshard.adapters.meta.rowvalues import location_columns, location_of, read_stored
+from unshard.adapters.meta.gateway import TaskWriter
+from unshard.adapters.meta.rowvalues import Persisted, location_columns, read_stored
 from unshard.core import codec
 from unshard.core.ddl.online import OnlineTable, OnlineTables
 from unshard.core.model import Location, TableId
@@ -51,15 +51,18 @@ class IgnoredStatement:
     """When its window was committed."""
 
 
+STATE = Persisted(SourceState, snapshot="snapshot_", dump_end="dump_end_")
+
+
 class Sources(Records):
     """Rows of `source`."""
 
     def get(self, source: str) -> SourceState | None:
         row = self._db.row(SOURCE, source=source)
-        return _state(row) if row else None
+        return STATE.of(row) if row else None
 
     def all(self) -> tuple[SourceState, ...]:
-        return tuple(map(_state, self._db.select(SOURCE, order=SOURCE.c.source)))
+        return tuple(map(STATE.of, self._db.select(SOURCE, order=SOURCE.c.source)))
 
     def add(self, source: str, identity: str, flavor: str) -> SourceState:
         """Record a source in phase NEW and return it; a recorded source stays unchanged."""
@@ -75,7 +78,7 @@ class Sources(Records):
         }
         with self._db.transaction() as db:
             db.add(SOURCE, row)
-            return _state(db.one(SOURCE, source=source))
+            return STATE.of(db.one(SOURCE, source=source))
 
     def follow(self, source: str, identity: str) -> None:
         with self._db.transaction() as db:
@@ -100,7 +103,10 @@ class Sources(Records):
             if phase.order < state.phase.order:
                 raise PhaseFellBack(source, state.phase, phase)
             db.update(SOURCE, values, source=source)
-            return _state(db.one(SOURCE, source=source))
+            return STATE.of(db.one(SOURCE, source=source))
+
+
+CHECKED = Persisted(Checkpoint, location="")
 
 
 class Checkpoints(Records):
@@ -109,10 +115,7 @@ class Checkpoints(Records):
     def get(self, source: str) -> Checkpoint | None:
         """Return the checkpoint of a source; None before the handover."""
         row = self._db.row(CHECKPOINT, source=source)
-        if row is None:
-            return None
-        location, totals = Location(row.file, row.position), (row.windows, row.rows_applied)
-        return Checkpoint(location, row.gtid, row.window, row.last_time, row.committed_at, *totals)
+        return None if row is None else CHECKED.of(row)
 
     def one(self, source: str) -> Checkpoint:
         """Return the checkpoint of a source, which must be handed over."""
@@ -181,11 +184,6 @@ class IgnoredRecords(Records):
     def sequences(self, source: str) -> frozenset[TableId]:
         return frozenset(TableId(row.shard_schema, row.shard_table) for row in self._db.select(SEQUENCE, source=source))
 
-    def passed(self) -> dict[str, int]:
-        counts = select(IGNORED_STATEMENT.c.source, func.count()).where(self._db.mine(IGNORED_STATEMENT))
-        rows = self._db.fetch(counts.group_by(IGNORED_STATEMENT.c.source))
-        return {source: int(count) for source, count in rows}
-
     def newest(self, number: int = SHOWN) -> tuple[IgnoredStatement, ...]:
         c = IGNORED_STATEMENT.c
         order = c.ignored_at.desc(), c.source, c.file.desc(), c.position.desc()
@@ -218,7 +216,7 @@ def lock_source(db: TaskWriter, source: str) -> SourceState:
     row = db.row(SOURCE, source=source, lock=True)
     if row is None:
         raise UnknownSource(db.task, source)
-    return _state(row)
+    return STATE.of(row)
 
 
 def move_source(db: TaskWriter, plan: Plan) -> None:
@@ -230,20 +228,6 @@ def move_source(db: TaskWriter, plan: Plan) -> None:
         _set_sequences(db, plan.source, plan.sequences)
     if plan.online_tables is not None:
         _set_online_tables(db, plan.source, plan.online_tables)
-
-
-def _state(row: AnyRow) -> SourceState:
-    return SourceState(
-        row.source,
-        row.identity,
-        row.flavor,
-        Phase(row.phase),
-        location_of(row, "snapshot_"),
-        location_of(row, "dump_end_"),
-        row.epoch,
-        row.added_at,
-        row.snapshot_gtid,
-    )
 
 
 def _default_row(source: str, change: DefaultChange) -> dict[str, object]:

@@ -64,9 +64,9 @@ class PauseStates(Records):
     def refuse(self) -> None:
         refuse_paused(self._db)
 
-    def pause(self, kind: PauseKind, order: IssuedCommand) -> bool:
+    def pause(self, kind: PauseKind, command: IssuedCommand) -> bool:
         """Pause or stop the task; return False, and change nothing, if it already is."""
-        row = {"kind": kind, "who": order.by, "via": order.via, "reason": order.reason, "paused_at": tables.NOW}
+        row = {"kind": kind, "who": command.by, "via": command.via, "reason": command.reason, "paused_at": tables.NOW}
         with self._db.transaction() as db:
             # A window that begins locks the row of its source, so the pause comes before or after the whole beginning.
             db.select(SOURCE, lock=True)
@@ -74,19 +74,19 @@ class PauseStates(Records):
             if found is not None and (found.kind is kind or found.kind is PauseKind.STOPPED):
                 return False
             db.put(PAUSE, {}, row)
-            record_command(db, WHOLE_TASK, order)
+            record_command(db, WHOLE_TASK, command)
         return True
 
-    def resume(self, order: IssuedCommand) -> bool:
+    def resume(self, command: IssuedCommand) -> bool:
         with self._db.transaction() as db:
             changed = bool(db.delete(PAUSE))
             if changed:
-                record_command(db, WHOLE_TASK, order)
+                record_command(db, WHOLE_TASK, command)
         return changed
 
-    def record(self, order: IssuedCommand) -> None:
+    def record(self, command: IssuedCommand) -> None:
         with self._db.transaction() as db:
-            record_command(db, WHOLE_TASK, order)
+            record_command(db, WHOLE_TASK, command)
 
 
 class Prechecks(Records):

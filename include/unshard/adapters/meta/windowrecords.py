@@ -28,19 +28,17 @@ from sqlalchemy.dialects.mysql import insert
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.commandrecords import CommandState, drop_waiting, require_known, use
 from unshard.adapters.meta.database import Records
-from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, in_portions, matches
+from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, columns_of, in_portions, matches
 from unshard.adapters.meta.lockrecords import refuse_replaced
 from unshard.adapters.meta.pendingskips import add_skips_of_new_shard
 from unshard.adapters.meta.problemrecords import forget_rows, keep, mend
 from unshard.adapters.meta.rowvalues import (
+    HELD_FILE,
     are_same,
     entry_columns,
-    held_columns,
     location_columns,
     location_of,
     read_stored,
-    shard_columns,
-    target_columns,
     target_of,
 )
 from unshard.adapters.meta.shardrecords import move_shards, note_renames, record_change
@@ -188,7 +186,7 @@ class Windows(Records):
             begun = state.open or _persist(db, plan, state)
             db.execute(SET_FENCES, {**this, "new_epoch": state.epoch})
             fence = {"task": db.task, "source": source, "window": 0, "epoch": state.epoch, "written": 0}
-            rows = [{**fence, **target_columns(target)} for target in sorted(begun.fenced)]
+            rows = [columns_of({**fence, "target": target}) for target in sorted(begun.fenced)]
             if rows:
                 # A load may just have created one with the former epoch.
                 db.execute(ADD_FENCES, rows)
@@ -317,13 +315,12 @@ def _move_held(db: TaskWriter, plan: Plan, held: Sequence[HeldFile], stopped: Co
     released = [file for release in plan.releases if release.target not in stopped for file in release.files]
     for files in in_portions(released):
         named = (
-            matches(HELD_ROWS, {**shard_columns(f.shard), "seq": f.seq, "window": f.window, "part": f.part})
-            for f in files
+            matches(HELD_ROWS, {"shard": f.shard, "seq": f.seq, "window": f.window, "part": f.part}) for f in files
         )
         db.delete(HELD_ROWS, or_(false(), *named))
     for drop in plan.drops:
         drop_waiting(db, drop.shard)
-    rows = [{**held_columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW} for file in held]
+    rows = [{**HELD_FILE.columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW} for file in held]
     db.insert_all(HELD_ROWS, rows)
 
 
@@ -333,7 +330,7 @@ def _move_shards(db: TaskWriter, plan: Plan) -> None:
     for entry in plan.queued:
         skipped = {"outcome": "skipped", "resolved_at": tables.NOW} if entry.state is EntryState.RESOLVED else {}
         db.insert(SHARD_DDL, {**entry_columns(entry), "window": plan.number, "seen_at": tables.NOW, **skipped})
-        db.update(SHARD, {"last_seq": entry.seq}, **shard_columns(entry.shard))
+        db.update(SHARD, {"last_seq": entry.seq}, shard=entry.shard)
     for change in plan.structures:
         add_skips_of_new_shard(db, change)
 

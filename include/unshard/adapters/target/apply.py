@@ -169,7 +169,7 @@ def naming_table(table: TableId) -> Iterator[None]:
 
 
 def _nothing(changes: Changes) -> Changes:
-    writes = replace(changes.writes, lines=(), known_clashes=())
+    writes = replace(changes.writes, lines=(), known_collisions=())
     return replace(changes, deletes=(), removals=(), order=None, writes=writes)
 
 

@@ -116,14 +116,14 @@ def hold_structure(connection: Connection, table: TableId, *, for_writing: bool 
     mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock_reload}")  # noqa: S608
 
 
-def record_action(connection: Connection, meta_schema: str, task: str, order: IssuedCommand, details: Any) -> None:
+def record_action(connection: Connection, meta_schema: str, task: str, command: IssuedCommand, details: Any) -> None:
     """Record a command and what it has done in the transaction that does it."""
     sql = (
         f"INSERT INTO {mysql.table_name(TableId(meta_schema, 'operator_action'))}"  # noqa: S608
         " (task, lock_id, action, who, via, reason, details, done_at)"
         " VALUES (%s, '', %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
     )
-    given = order.action, str(order.by), order.via, order.reason, json.dumps(details, ensure_ascii=False)
+    given = command.action, str(command.by), command.via, command.reason, json.dumps(details, ensure_ascii=False)
     mysql.change(connection, sql, (task, *given))
 
 

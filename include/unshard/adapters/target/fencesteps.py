@@ -144,7 +144,7 @@ def _leading(keys: pa.Array) -> Numbers:
 def _chosen(changes: Changes, deletes: npt.NDArray[np.bool_], writes: Sequence[npt.NDArray[np.bool_]]) -> Changes:
     lines = [_lines_of_share(each, mask) for each, mask in zip(changes.writes.lines, writes, strict=True) if mask.any()]
     chosen = Selected(changes.deletes, np.flatnonzero(deletes))
-    rows = replace(changes.writes, lines=lines, known_clashes=())
+    rows = replace(changes.writes, lines=lines, known_collisions=())
     return replace(changes, deletes=chosen, order=None, writes=rows, newly_deferred=())
 
 
@@ -408,7 +408,7 @@ def _sizes(array: pa.Array) -> np.ndarray:
 
 def changes_by_step(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tuple[FenceStep, Changes]]:
     """Yield each step with its changes; the known collisions are recorded with the first writes."""
-    known = changes.writes.known_clashes
+    known = changes.writes.known_collisions
     for before, step in pairwise((None, *steps)):
         assert step is not None
         if step.kind is StepKind.SHARE:
@@ -417,7 +417,7 @@ def changes_by_step(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tu
             lower = before.upper if before is not None and before.kind is step.kind else None
             part = _part(changes, step, lower)
         if step.kind is not StepKind.DELETES:
-            part, known = replace(part, writes=replace(part.writes, known_clashes=known)), ()
+            part, known = replace(part, writes=replace(part.writes, known_collisions=known)), ()
         yield step, part
 
 
@@ -429,7 +429,7 @@ def _part(changes: Changes, step: FenceStep, lower: bytes | None) -> Changes:
     lines = (
         () if step.kind is StepKind.DELETES else tuple(_lines(each, lower, step.upper) for each in changes.writes.lines)
     )
-    writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], known_clashes=())
+    writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], known_collisions=())
     return replace(changes, deletes=deletes, order=None, writes=writes, newly_deferred=())
 
 

@@ -19,7 +19,7 @@ from unshard.adapters.target.sending import load_rendered
 from unshard.adapters.target.targetrows import Destination, Lines, Loaded, Mode, Writes, key_of
 from unshard.core.model import Column, Shard
 from unshard.core.rows.compaction import CollisionPolicy
-from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, CollisionState, Found
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, CollisionState, Found, KeyCollision
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.tablekeys import UniqueKey, alike, array_of, conditions
 from unshard.errors.rows import Collision
@@ -54,25 +54,25 @@ class TakenRow:
 def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[Loaded, bool]:
     """Write rows by the policy; also return whether keys were taken. Raises Collision under `error`."""
     if not writes.lines:
-        _record(connection, ledger, writes.known_clashes, writes.collisions)
-        return Loaded(), bool(writes.known_clashes)
+        _record(connection, ledger, writes.known_collisions, writes.collisions)
+        return Loaded(), bool(writes.known_collisions)
     mysql.query(connection, f"SAVEPOINT {SAVEPOINT}")
-    clashes = writes.known_clashes
+    collisions = writes.known_collisions
     for attempt in range(1, ATTEMPTS + 1):
         loaded = _load(connection, writes.lines)
         if not loaded.skipped:
             break
         mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        found = _clashes(connection, writes, loaded)
+        found = _collisions(connection, writes, loaded)
         if found or attempt == ATTEMPTS:
             # Of a collision that is not found only the server's message is known.
             message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
             others = max(0, loaded.skipped - 1)
-            clashes += found or (Clash(writes.table, message, "", writes.lines[0].shards[0], others=others),)
-            loaded = _load_again(connection, writes, clashes)
+            collisions += found or (KeyCollision(writes.table, message, "", writes.lines[0].shards[0], others=others),)
+            loaded = _load_again(connection, writes, collisions)
             break
-    _record(connection, ledger, clashes, writes.collisions)
-    return loaded, bool(clashes)
+    _record(connection, ledger, collisions, writes.collisions)
+    return loaded, bool(collisions)
 
 
 def _load(connection: Connection, lines: Sequence[Lines]) -> Loaded:
@@ -82,25 +82,25 @@ def _load(connection: Connection, lines: Sequence[Lines]) -> Loaded:
     return total
 
 
-def _load_again(connection: Connection, writes: Writes, clashes: tuple[Clash, ...]) -> Loaded:
+def _load_again(connection: Connection, writes: Writes, collisions: tuple[KeyCollision, ...]) -> Loaded:
     match writes.collisions:
         case CollisionPolicy.ERROR:
-            raise _error(writes, clashes[-1])
+            raise _error(writes, collisions[-1])
         case CollisionPolicy.REPLACE:
             return _load(connection, [replace(each, mode=Mode.REPLACE) for each in writes.lines])
         case CollisionPolicy.IGNORE:
             return _load(connection, writes.lines)
 
 
-def _error(writes: Writes, clash: Clash) -> Collision:
-    if clash.condition:
-        owner = f"shard {clash.owner}" if clash.owner else Collision.unnamed
-        return Collision(str(clash.target), clash.key, str(clash.shard), owner, clash.condition)
+def _error(writes: Writes, collision: KeyCollision) -> Collision:
+    if collision.condition:
+        owner = f"shard {collision.owner}" if collision.owner else Collision.unnamed
+        return Collision(str(collision.target), collision.key, str(collision.shard), owner, collision.condition)
     shards = " or ".join(sorted({str(shard) for each in writes.lines for shard in each.shards}))
-    return Collision(str(clash.target), clash.key, shards, "another shard of this window")
+    return Collision(str(collision.target), collision.key, shards, "another shard of this window")
 
 
-def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Clash, ...]:
+def _collisions(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[KeyCollision, ...]:
     """Return the rows whose key is taken: by a row of the table, or by another row of these writes.
 
     The result is empty if the keys have become free since: a row moves to another source, and the window with its
@@ -114,7 +114,7 @@ def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Cl
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
 
 
-def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
+def _taken(connection: Connection, writes: Writes) -> Iterator[KeyCollision]:
     left = NAMED_AT_ONCE if writes.collisions is not CollisionPolicy.ERROR else 1
     for each in writes.lines:
         if each.mode is not Mode.PLAIN:
@@ -122,7 +122,7 @@ def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
         for taken in taken_rows(connection, each.destination, writes.unique, each.lines, left):
             left -= 1
             key = _shown(each.destination, taken.columns, each.lines[taken.row].as_py())
-            yield Clash(writes.table, key, taken.condition, each.shards[taken.row])
+            yield KeyCollision(writes.table, key, taken.condition, each.shards[taken.row])
 
 
 def taken_rows(
@@ -177,7 +177,7 @@ def taken_key_condition(destination: Destination, key: UniqueKey, keys: Sequence
     return " OR ".join(f"({' AND '.join(conditions(key, columns, values))})" for values in keys)
 
 
-def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
+def _shared_keys(connection: Connection, writes: Writes) -> Iterator[KeyCollision]:
     """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
     for key in writes.unique:
         owners: dict[tuple[str | bytes, ...], Shard] = {}
@@ -195,7 +195,7 @@ def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
                     if owner := next((shard for shard in named if shard != each.shards[row]), None):
                         shown = _shown(each.destination, key.needed, each.lines[row].as_py())
                         condition = taken_key_condition(each.destination, key, [values])
-                        yield Clash(writes.table, shown, condition, each.shards[row], owner)
+                        yield KeyCollision(writes.table, shown, condition, each.shards[row], owner)
 
 
 def _computed(
@@ -227,7 +227,9 @@ def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> s
     return key_of(replace(destination, key=columns), line)
 
 
-def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: CollisionPolicy) -> None:
+def _record(
+    connection: Connection, ledger: Ledger, collisions: Sequence[KeyCollision], policy: CollisionPolicy
+) -> None:
     state = CollisionState.IGNORED if policy is CollisionPolicy.IGNORE else CollisionState.REPLACED
     sql = (
         f"INSERT INTO {identifier(ledger.meta_schema)}.collision (task, digest, target_schema,"  # noqa: S608
@@ -237,19 +239,23 @@ def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], po
         " found = VALUES(found), `window` = VALUES(`window`), state = VALUES(state), times = times + 1,"
         " others = others + VALUES(others), last_at = VALUES(last_at)"
     )
-    for clash in clashes:
-        owner = (clash.owner.source, clash.owner.table.schema, clash.owner.table.name) if clash.owner else (None,) * 3
-        shard, target = clash.shard, clash.target
+    for collision in collisions:
+        owner = (
+            (collision.owner.source, collision.owner.table.schema, collision.owner.table.name)
+            if collision.owner
+            else (None,) * 3
+        )
+        shard, target = collision.shard, collision.target
         mysql.query(
             connection,
             sql,
             (
                 ledger.task,
-                clash.digest,
+                collision.digest,
                 target.schema,
                 target.name,
-                clash.key,
-                clash.condition,
+                collision.key,
+                collision.condition,
                 shard.source,
                 shard.table.schema,
                 shard.table.name,
@@ -257,6 +263,6 @@ def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], po
                 ledger.found.value,
                 ledger.window,
                 state.value,
-                clash.others,
+                collision.others,
             ),
         )

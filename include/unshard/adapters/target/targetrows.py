@@ -12,7 +12,7 @@ import pyarrow as pa
 from unshard.adapters.target.rendering import can_be_parameters, lines_of, parameters_of, values_in, values_of
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import CollisionPolicy
-from unshard.core.rows.rowerrors import Clash
+from unshard.core.rows.rowerrors import KeyCollision
 from unshard.core.structures.tablekeys import UniqueKey
 
 # --- where rows are written ---
@@ -197,7 +197,7 @@ class Writes:
     lines: Sequence[Lines]
     unique: tuple[UniqueKey, ...]
     collisions: CollisionPolicy
-    known_clashes: tuple[Clash, ...] = ()
+    known_collisions: tuple[KeyCollision, ...] = ()
     """Collisions between rows of this window; the policy has already been applied to them."""
     diverts: bool = False
     """Whether rows that the table cannot store go to `row_error` instead."""
@@ -205,7 +205,11 @@ class Writes:
     @property
     def left_out(self) -> int:
         """Number of rows that `lines` lacks because another shard has the key in the same window."""
-        return sum(1 + clash.others for clash in self.known_clashes) if self.collisions is CollisionPolicy.IGNORE else 0
+        return (
+            sum(1 + collision.others for collision in self.known_collisions)
+            if self.collisions is CollisionPolicy.IGNORE
+            else 0
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,35 +20,8 @@ from unshard.core.checks.itemnames import EVERYTHING, ITEMS
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
-from unshard.errors import UnshardError, full, rows
+from unshard.errors import UnshardError, checks, full, rows
 from unshard.errors.base import ServerError
-from unshard.errors.checks import (
-    BinlogDisabled,
-    BinlogEngineWrong,
-    CaseRulesDiffer,
-    CollationsDiffer,
-    KeysCountUp,
-    KeysOverlap,
-    ModesDiffer,
-    OnlineDdlUnderWay,
-    PrivilegesMissing,
-    RetentionShort,
-    RowImageSparse,
-    ServerIdTwice,
-    ServerIdZero,
-    ShadowDoubtful,
-    ShardsDiffer,
-    StartBeyond,
-    StartGone,
-    StructureRefused,
-    TargetNamesAlike,
-    TargetReadOnly,
-    TargetSettingWrong,
-    TargetTableUnfit,
-    TargetTooOld,
-    VersionUntested,
-    ZonesDiffer,
-)
 from unshard.errors.config import ExtractionNotFound, MappingAmbiguous, MappingNameUnfit, RouteAmbiguous
 from unshard.errors.locks import ShardsWithoutJoin
 from unshard.errors.meta import BackupOlder, StorageFailed, StoredFileMissing
@@ -100,13 +73,14 @@ class Item:
         return f"[{self.code}] {self.message}" if self.code else self.message
 
 
-def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
-    """Return the item of a problem, with the error's code and next step."""
-    return Item(name, severity, place, error.message, error.code, error.next_step)
+def problem(name: str, place: str, error: UnshardError, severity: Severity | None = None) -> Item:
+    """Return the item of a problem; without a severity its class decides (CheckWarned)."""
+    own = Severity.WARNING if isinstance(error, checks.CheckWarned) else Severity.ERROR
+    return Item(name, severity or own, place, error.message, error.code, error.next_step)
 
 
 def verdict(
-    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
+    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity | None = None
 ) -> list[Item]:
     """Return one item per problem; without problems, one with the message `fine`, unless it is empty."""
     found = [problem(name, place, error, severity) for error in errors]
@@ -144,7 +118,7 @@ def version_problems(place: str, version: str) -> list[UnshardError]:
     if first <= found <= last:
         return []
     relation = "newer" if found > last else "older"
-    return [VersionUntested(place, version, relation, *(".".join(map(str, each)) for each in (first, last)))]
+    return [checks.VersionUntested(place, version, relation, *(".".join(map(str, each)) for each in (first, last)))]
 
 
 def target_problems(version: str) -> list[UnshardError]:
@@ -152,7 +126,7 @@ def target_problems(version: str) -> list[UnshardError]:
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if "mariadb" in version.lower() or not numbers or (int(numbers[1]), int(numbers[2])) >= TARGET_LEAST:
         return []
-    return [TargetTooOld(version, ".".join(map(str, TARGET_LEAST)))]
+    return [checks.TargetTooOld(version, ".".join(map(str, TARGET_LEAST)))]
 
 
 def kept_for(values: Mapping[str, str]) -> timedelta | None:
@@ -164,17 +138,17 @@ def kept_for(values: Mapping[str, str]) -> timedelta | None:
 
 def image_problems(source: str, image: str) -> list[UnshardError]:
     """Return the warning that row images lack columns."""
-    return [] if image.upper() == "FULL" else [RowImageSparse(source, image)]
+    return [] if image.upper() == "FULL" else [checks.RowImageSparse(source, image)]
 
 
 def engine_problems(source: str, engine: str) -> list[UnshardError]:
     """Return the error that the binlog is not in files but in tables of a storage engine."""
-    return [BinlogEngineWrong(source, engine)] if engine else []
+    return [checks.BinlogEngineWrong(source, engine)] if engine else []
 
 
 def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError]:
     """Return the warning that the server may delete the binlog before it is read."""
-    return [RetentionShort(source, str(kept))] if kept is not None and kept < KEPT_AT_LEAST else []
+    return [checks.RetentionShort(source, str(kept))] if kept is not None and kept < KEPT_AT_LEAST else []
 
 
 def under_way(
@@ -182,8 +156,8 @@ def under_way(
 ) -> list[UnshardError]:
     """Return a warning for each table of an online-DDL tool, and for each table that only has the name of one."""
     return [
-        *(OnlineDdlUnderWay(source, str(g.table), g.role.value, str(g.real)) for g in online_tables),
-        *(ShadowDoubtful(source, str(table), str(real)) for table, real in doubtful),
+        *(checks.OnlineDdlUnderWay(source, str(g.table), g.role.value, str(g.real)) for g in online_tables),
+        *(checks.ShadowDoubtful(source, str(table), str(real)) for table, real in doubtful),
     ]
 
 
@@ -192,7 +166,7 @@ def same_server_ids(ids: Mapping[str, str]) -> list[UnshardError]:
     by_id: dict[str, list[str]] = {}
     for source, number in ids.items():
         by_id.setdefault(number, []).append(source)
-    return [ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
+    return [checks.ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
 
 
 def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
@@ -203,7 +177,7 @@ def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
     if settings.get("target") == "2":
         settings = {place: value for place, value in settings.items() if place != "target"}
     told = ", ".join(f"{place}: {value}" for place, value in settings.items())
-    return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+    return [checks.CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
 
 
 def alike_names(targets: Iterable[TableId]) -> list[UnshardError]:
@@ -211,7 +185,7 @@ def alike_names(targets: Iterable[TableId]) -> list[UnshardError]:
     found: dict[str, list[str]] = {}
     for target in sorted({*targets}):
         found.setdefault(str(target).lower(), []).append(str(target))
-    return [TargetNamesAlike(" and ".join(names)) for names in found.values() if len(names) > 1]
+    return [checks.TargetNamesAlike(" and ".join(names)) for names in found.values() if len(names) > 1]
 
 
 def mode_problems(modes: Mapping[str, str]) -> list[UnshardError]:
@@ -225,7 +199,7 @@ def mode_problems(modes: Mapping[str, str]) -> list[UnshardError]:
         if len(places) < len(modes):
             alone.setdefault(shortened(places), []).append(mode)
     told = "; ".join(f"{', '.join(names)} only on {places}" for places, names in alone.items())
-    return [ModesDiffer(told)] if alone else []
+    return [checks.ModesDiffer(told)] if alone else []
 
 
 def collation_problems(what: str, collations: Mapping[str, str]) -> list[UnshardError]:
@@ -234,7 +208,7 @@ def collation_problems(what: str, collations: Mapping[str, str]) -> list[Unshard
     for place, collation in collations.items():
         having.setdefault(canonical(collation), []).append(place)
     told = ", ".join(f"{collation} ({shortened(places)})" for collation, places in having.items())
-    return [CollationsDiffer(what, told)] if len(having) > 1 else []
+    return [checks.CollationsDiffer(what, told)] if len(having) > 1 else []
 
 
 def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str, zone: tzinfo) -> list[UnshardError]:
@@ -242,7 +216,7 @@ def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str,
     for moment, ahead in offsets.items():
         ours = moment.replace(tzinfo=UTC).astimezone(zone).utcoffset()
         if ours != ahead:
-            return [ZonesDiffer(source, f"{timezone(ahead)} on {moment:%Y-%m-%d}", name)]
+            return [checks.ZonesDiffer(source, f"{timezone(ahead)} on {moment:%Y-%m-%d}", name)]
     return []
 
 
@@ -251,7 +225,7 @@ def counting_up(target: TableId, shards: Mapping[Shard, TableSchema]) -> list[Un
     counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
     if len(counting) < 2:
         return []
-    return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
+    return [checks.KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
 
 
 def _counts_up(schema: TableSchema) -> bool:
@@ -343,7 +317,7 @@ UNFIT: tuple[type[UnshardError], ...] = (
 CERTAIN: tuple[type[UnshardError], ...] = (
     *UNFIT,
     BackupOlder,
-    BinlogDisabled,
+    checks.BinlogDisabled,
     full.ConditionChanged,
     full.ConditionRefused,
     full.DumpLeft,
@@ -355,30 +329,30 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     full.NotDumped,
     RouteAmbiguous,
     ServerError,
-    ShardsDiffer,
+    checks.ShardsDiffer,
     ShardsWithoutJoin,
-    StartBeyond,
-    StartGone,
+    checks.StartBeyond,
+    checks.StartGone,
     StorageFailed,
     StoredFileMissing,
-    StructureRefused,
+    checks.StructureRefused,
     TableUnsupported,
-    TargetNamesAlike,
+    checks.TargetNamesAlike,
     full.TargetNotEmpty,
-    TargetReadOnly,
-    TargetTableUnfit,
-    TargetTooOld,
+    checks.TargetReadOnly,
+    checks.TargetTableUnfit,
+    checks.TargetTooOld,
     full.TransactionsPrepared,
 )
 """Errors that the first steps of a task raise if they find what the check found."""
 
 
 LIKELY: tuple[type[UnshardError], ...] = (
-    KeysOverlap,
+    checks.KeysOverlap,
     rows.MappedIdsTooLarge,
-    PrivilegesMissing,
+    checks.PrivilegesMissing,
     rows.RowFilterFailed,
-    ServerIdZero,
+    checks.ServerIdZero,
 )
 """Errors with which a later step fails, unless a row is not dumped or changed, or the server lists no role of the
 account: `all` does not ignore them, their own item does.
@@ -424,7 +398,7 @@ def wrong_settings(values: Mapping[str, str]) -> Iterator[UnshardError]:
     for variable, rule in RULES.items():
         value = values.get(variable)
         if value is not None and value.lower() not in {good.lower() for good in rule.good}:
-            yield TargetSettingWrong(variable, value, rule.why, rule.good[0])
+            yield checks.TargetSettingWrong(variable, value, rule.why, rule.good[0])
 
 
 # --- the privileges of an account, from the lines of SHOW GRANTS

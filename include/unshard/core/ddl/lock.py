@@ -100,7 +100,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 
 from unshard.core.ddl.queue import (
     OperatorDecision,
@@ -268,8 +267,8 @@ def decide(
     missing = [state for state in members if not state.has_left and state.shard not in reached]
     draining = [state for state in members if (state.shard in has or state.has_left) and _drains(state)]
     waiting = tuple(sorted(set(absent)))
-    group = _Group(bool(ready), bool(conflicts), bool(missing or waiting), bool(draining), _is_undecided(lock, ready))
-    state, executable = _state(lock, group)
+    lacks, is_undecided = bool(missing or waiting), _is_undecided(lock, ready)
+    state, executable = _state(lock, bool(ready), bool(conflicts), lacks, bool(draining), is_undecided)
     return LockDecision(
         state,
         _owner(members, lock, ready),
@@ -292,16 +291,6 @@ def _concerned(members: Sequence[ShardState], lock: DdlLock) -> Sequence[ShardSt
     return [state for state in members if not is_alone(state)]
 
 
-class _Group(NamedTuple):
-    """Which kinds of shards the members include."""
-
-    ready: bool
-    conflict: bool
-    missing: bool
-    draining: bool
-    undecided: bool
-
-
 def _is_undecided(lock: DdlLock, ready: Iterable[ShardState]) -> bool:
     heads = (state.queue[0] for state in ready)
     return lock.verdict is OperatorDecision.NONE and any(
@@ -309,15 +298,18 @@ def _is_undecided(lock: DdlLock, ready: Iterable[ShardState]) -> bool:
     )
 
 
-def _state(lock: DdlLock, group: _Group) -> tuple[LockState, bool]:
+def _state(
+    lock: DdlLock, has_ready: bool, has_conflict: bool, has_missing: bool, drains: bool, is_undecided: bool
+) -> tuple[LockState, bool]:
+    """Return the state of a lock whose members include such shards, and whether it may be executed."""
     begun = lock.started_at is not None
-    if not group.ready and not begun:
+    if not has_ready and not begun:
         return LockState.RESOLVED, False
-    if not begun and group.undecided:
+    if not begun and is_undecided:
         return LockState.UNDECIDED, False
-    if not begun and not lock.is_forced and (group.conflict or group.missing):
-        return (LockState.CONFLICT if group.conflict else LockState.WAITING), False
-    if not begun and group.draining:
+    if not begun and not lock.is_forced and (has_conflict or has_missing):
+        return (LockState.CONFLICT if has_conflict else LockState.WAITING), False
+    if not begun and drains:
         return LockState.DRAINING, False
     if lock.error is not None:
         return LockState.FAILED, True

@@ -59,8 +59,6 @@ class Ddl:
     """The schema that a statement about a schema names."""
     reason: str = ""
     """Why it is UNSUPPORTED."""
-    if_exists: bool = False
-    """RENAME TABLE IF EXISTS; the server logs it even if it changed nothing."""
     if_not_exists: bool = False
     """CREATE TABLE IF NOT EXISTS; the server logs it even if it changed nothing."""
     dropped_keys: tuple[tuple[int, int], ...] = ()

@@ -511,11 +511,11 @@ def _truncate(cursor: TokenCursor) -> Ddl:
 def _rename(cursor: TokenCursor) -> Ddl:
     if not cursor.eat_any("TABLE", "TABLES"):
         return _other_object(cursor)
-    if_exists = cursor.eat("IF", "EXISTS")
+    cursor.eat("IF", "EXISTS")
     tables = [*_rename_pair(cursor)]
     while cursor.eat(","):
         tables += _rename_pair(cursor)
-    return Ddl(DdlKind.RENAME, cursor.text, tuple(tables), if_exists=if_exists)
+    return Ddl(DdlKind.RENAME, cursor.text, tuple(tables))
 
 
 def _rename_pair(cursor: TokenCursor) -> Iterator[TableRef]:

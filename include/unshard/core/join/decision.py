@@ -162,10 +162,10 @@ def decide_change(group: Group, target: Target, shard: Shard, change: Change, ma
         return Decided(Decision.BARRIER, group, reason=str(error))
     if unread:
         return Decided(Decision.BARRIER, group, reason=f"its effect on column {', '.join(unread)} is unknown")
-    after, clashes = moved(group, shard, change.statements, change.after)
-    if clashes:
-        pairs = ((clash, ((clash.name, (shard,)), (clash.other, clash.shards))) for clash in clashes)
-        conflicts = tuple(Conflict(f"column {clash.other}", "new name", sides) for clash, sides in pairs)
+    after, name_conflicts = moved(group, shard, change.statements, change.after)
+    if name_conflicts:
+        pairs = ((one, ((one.name, (shard,)), (one.other, one.shards))) for one in name_conflicts)
+        conflicts = tuple(Conflict(f"column {one.other}", "new name", sides) for one, sides in pairs)
         return Decided(Decision.CONFLICT, group, conflicts=conflicts)
     if reason := _barrier(member, after.members[shard], mapped):
         return Decided(Decision.BARRIER, group, reason=reason)
@@ -321,8 +321,8 @@ def _together(group: Group, target: Target, parts: Queues, mapped: Collection[st
     for shard, part in parts.items():
         whole = Change(tuple(ran for change in part for ran in change.statements), part[-1].after)
         decided = decide_change(after, target, shard, whole, mapped)
-        is_clash = any(each.dimension == "new name" for each in decided.conflicts)
-        if decided.decision is Decision.BARRIER or is_clash or decided.after is None:
+        is_name_conflict = any(each.dimension == "new name" for each in decided.conflicts)
+        if decided.decision is Decision.BARRIER or is_name_conflict or decided.after is None:
             return None
         after = decided.after
     decided = decide_group(group, after, target)

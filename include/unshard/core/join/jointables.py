@@ -33,7 +33,7 @@ from unshard.core.structures.columntypes import (
     ColumnType,
     TextType,
     TypeForm,
-    has_clashing_labels,
+    has_incompatible_labels,
     join_types,
     meets,
     sort_rule,
@@ -242,7 +242,7 @@ def join_definitions(one: Definition, other: Definition) -> Definition | None:
     kind = join_types(one.type, other.type)
     generated = one.generated | other.generated
     is_plain = one.is_plain or other.is_plain
-    if kind is None or has_clashing_labels(kind) or len(generated) > 1:
+    if kind is None or has_incompatible_labels(kind) or len(generated) > 1:
         return None
     virtual = ("virtual" in str(side.extra) or side.extra is OPEN for side in (one, other) if side.is_generated)
     if one.is_generated != other.is_generated and any(virtual):

@@ -434,13 +434,13 @@ def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
     try:
         if unread_names(group, shard, change.statements, change.after):
             return followed_by(group, shard, change.after)
-        after, clashes = moved(group, shard, change.statements, change.after)
+        after, name_conflicts = moved(group, shard, change.statements, change.after)
     except DdlUnreadable:
         return followed_by(group, shard, change.after)
     if entry.verdict is OperatorDecision.SKIP:  # what only this DDL adds stays out of the target
         new = after.columns.keys() - group.columns.keys()
         after = without(left_out(after, shard, new), new)
-    return followed_by(group, shard, change.after) if clashes else after
+    return followed_by(group, shard, change.after) if name_conflicts else after
 
 
 def _without_unfit(group: Group, shards: Collection[Shard]) -> Group:

@@ -83,7 +83,7 @@ class CollisionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class KeyCollision:
     """A row whose key another row already has; `others` is the number of more such rows, which are only counted."""
 
     target: TableId
@@ -106,7 +106,7 @@ class Clash:
 class RecordedCollision:
     """A collision as stored in the meta tables."""
 
-    clash: Clash
+    collision: KeyCollision
     found: Found
     window: int
     """Number of the window; 0 for the load."""

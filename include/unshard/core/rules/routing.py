@@ -68,9 +68,6 @@ class BlockAllowList:
             return any(pattern.matches(schema) for pattern in self.do_dbs)
         return not any(pattern.matches(schema) for pattern in self.ignore_dbs)
 
-    def passes(self, table: TableId) -> bool:
-        return self.passes_schema(table.schema) and self.passes_table(table)
-
     def passes_table(self, table: TableId) -> bool:
         if any(pattern.matches(table) for pattern in self.do_tables):
             return True

@@ -279,7 +279,7 @@ def type_with_choices(wanted: ColumnType, present: ColumnType | None) -> ColumnT
     return wanted
 
 
-def has_clashing_labels(kind: ColumnType) -> bool:
+def has_incompatible_labels(kind: ColumnType) -> bool:
     """Whether labels of an ENUM or SET cannot be in one column: two differ in case only, or they are too many."""
     if not isinstance(kind, LabelType):
         return False

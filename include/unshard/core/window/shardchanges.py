@@ -64,7 +64,7 @@ class PlanRules:
     """Windows that begin before it run in safe mode: the dump may have seen their rows."""
     force_safe: bool = False
     sequences: frozenset[TableId] = frozenset()
-    orders: tuple[StatementCommand, ...] = ()
+    commands: tuple[StatementCommand, ...] = ()
     """Commands about statements that no window has reached."""
     ordered: Effects | None = None
     """As `effects`, without the task's filters: a command overrides them."""

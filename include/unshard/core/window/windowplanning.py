@@ -302,7 +302,7 @@ def plan_window(
         unread=walk.unread,
         sequences=tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
         applied_commands=walk.applied_commands,
-        orders=tuple(command.number for command in rules.orders),
+        orders=tuple(command.number for command in rules.commands),
         online_tables=walk.online_tables if walk.online_tables != rules.online_tables else None,
         schemas=walk.schemas,
         contradictions=rules.contradictions,
@@ -355,7 +355,7 @@ def _creates_again(walk: Walk, found: Walk) -> bool:
 
 
 def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
-    command = command_for(rules.orders, segment, walk.passed[-1].gtid if walk.passed else rules.history)
+    command = command_for(rules.commands, segment, walk.passed[-1].gtid if walk.passed else rules.history)
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
         walk = _changed(walk, _StatementContext(source, segment, rules, None, lambda _: False))

@@ -267,18 +267,17 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     packets = {place: int(values["max_allowed_packet"]) for place, values in named.items()}
     small = [PacketTooSmall(place, size, MINIMAL_PACKET) for place, size in packets.items() if size < MINIMAL_PACKET]
     return [
-        *verdict("server_settings", "task", cased, told("table names are compared alike"), Severity.WARNING),
+        *verdict("server_settings", "task", cased, told("table names are compared alike")),
         *[problem("server_settings", "target", error) for error in alike],
-        *verdict("server_settings", "task", mode_problems(modes), told("sql_mode is the same"), Severity.WARNING),
+        *verdict("server_settings", "task", mode_problems(modes), told("sql_mode is the same")),
         *verdict(
             "server_settings",
             "task",
             collation_problems("collation_server", collations),
             told("collation_server is the same"),
-            Severity.WARNING,
         ),
         *[problem("server_settings", "task", error, Severity.WARNING) for error in small],
-        *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
+        *[problem("server_id", "task", error) for error in same_server_ids(ids)],
     ]
 
 
@@ -291,7 +290,7 @@ def _defaults(checked: Mapping[str, Checked]) -> list[Item]:
                 merged.setdefault(target.schema, {})[f"{source} {table.schema}"] = each.defaults[table.schema]
     what = "the default collation of schemas"
     return [
-        problem("collation", f"target {schema}", error, Severity.WARNING)
+        problem("collation", f"target {schema}", error)
         for schema, collations in sorted(merged.items())
         for error in collation_problems(what, collations)
     ]
@@ -303,7 +302,7 @@ def _clocks(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     wrong = [error for source, each in checked.items() for error in zone_problems(source, each.offsets, name, zone)]
     seen = [source for source, each in checked.items() if each.offsets]
     fine = as_seen(f"time zones of the sources are {name}", seen, len(checked))
-    return verdict("server_settings", "task", wrong, fine, Severity.WARNING)
+    return verdict("server_settings", "task", wrong, fine)
 
 
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
@@ -316,7 +315,7 @@ def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     short: list[UnshardError] = [StorageShort(str(path), free, needed)] if free < needed else []
     seen = [source for source, each in checked.items() if each.found is not None]
     fine = as_seen(f"{free:,} bytes free, {needed:,} bytes to dump", seen, len(checked), least=min(1, len(checked)))
-    return verdict("free_space", "task", short, fine, Severity.WARNING)
+    return verdict("free_space", "task", short, fine)
 
 
 def _object_store(task: Task, connections: Connections) -> list[Item]:
@@ -351,4 +350,4 @@ def _rules_idle(checked: Mapping[str, Checked]) -> list[Item]:
         if all(idle for _, idle in verdicts)
     ]
     fine = f"{len(judged)} routes and entries of lists match something" if judged else ""
-    return verdict("rules", "task", errors, fine, Severity.WARNING)
+    return verdict("rules", "task", errors, fine)

@@ -34,26 +34,7 @@ from unshard.core.sql.literals import INTEGERS, is_known
 from unshard.core.sql.quoting import identifier
 from unshard.core.structures.foreignkeys import ForeignKey, routed, without_like
 from unshard.core.task.state import Phase
-from unshard.errors import UnshardError
-from unshard.errors.checks import (
-    BinlogDisabled,
-    BinlogHidesSchemas,
-    BinlogSettingWrong,
-    ConnectionsScarce,
-    FlavorWrong,
-    ForeignKeysLeft,
-    ImageUnderCondition,
-    KeylessTable,
-    KeylessUnderCondition,
-    NoTablesYet,
-    NotTransactional,
-    PrivilegesMissing,
-    SequenceLeftOut,
-    ServerIdZero,
-    StartBeyond,
-    StartGone,
-    StartWithin,
-)
+from unshard.errors import UnshardError, checks
 from unshard.errors.config import StartUnset
 from unshard.errors.full import ConditionRefused, TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
@@ -101,9 +82,9 @@ def _not_applied(instance: Instance, schemas: Schemas, image: str) -> Iterator[U
     where, source = instance.dump.where, instance.source.id
     keyless = [str(Shard(source, table)) for table, schema in schemas.items() if not schema.key]
     if keyless:
-        yield KeylessUnderCondition(shortened(keyless), where)
+        yield checks.KeylessUnderCondition(shortened(keyless), where)
     if image.upper() in LACKING:
-        yield ImageUnderCondition(source, image, where)
+        yield checks.ImageUnderCondition(source, image, where)
 
 
 # --- column mappings
@@ -170,7 +151,7 @@ def problems_of_source(
     found: list[UnshardError] = []
     if keys and not are_checked:
         tables = sorted({key.child for key in keys})
-        found.append(ForeignKeysLeft(source, shortened([str(table) for table in tables])))
+        found.append(checks.ForeignKeysLeft(source, shortened([str(table) for table in tables])))
     if not are_logged and (cascades := [str(key) for key in keys if key.cascades]):
         found.append(ForeignKeysCascade(source, shortened(cascades)))
     return found
@@ -194,7 +175,7 @@ def foreign_key_items(
         lacking = [*left, *without_like([key for key in made if key.child in existing], present)]
         if lacking:
             error = ForeignKeyLacking(source, shortened([str(key) for key in lacking]))
-            items.append(problem(ITEM, f"source {source}", error, Severity.WARNING))
+            items.append(problem(ITEM, f"source {source}", error))
     return [*items, *_not_of_shards(task, groups, keys, present)]
 
 
@@ -292,8 +273,8 @@ def _ask(
     found = find_shards(connection, instance)
     readable, refused = _readable(connection, found.targets, known)
     schemas, unsupported = structures.read_each(connection, sorted(readable))
-    zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
+    zero = [checks.ServerIdZero(source)] if values["server_id"] == "0" else []
+    no_shards = [] if found.targets or found.problems else [checks.NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
@@ -309,12 +290,8 @@ def _ask(
         *_binlog_items(source, place, values),
         *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
         *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards" if readable else ""),
-        *verdict(
-            "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
-        ),
-        *verdict(
-            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
-        ),
+        *verdict("conn_number", place, scarce(connection, place, values, needed), f"room for {needed}"),
+        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
         *verdict(
             "routes", place, found.problems, f"{len(set(found.targets.values()))} targets" if found.targets else ""
         ),
@@ -324,11 +301,10 @@ def _ask(
             place,
             under_way(source, found.online_tables, found.doubtful),
             "no tool changes a shard" if found.targets else "",
-            Severity.WARNING,
         ),
         *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
         *_table_items(place, schemas, {} if locks else found.engines, about_keys),
-        *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
+        *(problem("sequence", place, checks.SequenceLeftOut(str(table))) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
@@ -359,7 +335,7 @@ def lacking(
     """Return the error that names the privileges that the account lacks on that scope."""
     missing = missing_privileges(known, privileges, schema)
     scope = "*.*" if schema == "*" else f"{identifier(schema)}.*"
-    return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
+    return [checks.PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
 
 
 def scarce(connection: Connection, place: str, values: Mapping[str, str], needed: int) -> list[UnshardError]:
@@ -368,36 +344,36 @@ def scarce(connection: Connection, place: str, values: Mapping[str, str], needed
     if not limit:  # TiDB: no limit
         return []
     free = limit - serverstate.open_connections(connection)
-    return [ConnectionsScarce(place, needed, free)] if free < needed else []
+    return [checks.ConnectionsScarce(place, needed, free)] if free < needed else []
 
 
 def _version_items(instance: Instance, place: str, version: str) -> list[Item]:
     declared = str(instance.source.flavor)
     actual = "mariadb" if "mariadb" in version.lower() else "mysql"
     if declared not in ("", actual):
-        return [problem("version", place, FlavorWrong(instance.source.id, declared, version))]
-    return verdict("version", place, version_problems(place, version), version, Severity.WARNING)
+        return [problem("version", place, checks.FlavorWrong(instance.source.id, declared, version))]
+    return verdict("version", place, version_problems(place, version), version)
 
 
 def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
     if values["log_bin"] != "ON":
-        return [problem("binlog_enable", place, BinlogDisabled(source))]
+        return [problem("binlog_enable", place, checks.BinlogDisabled(source))]
     items = [Item("binlog_enable", Severity.OK, place, "ON")]
     form, image = values.get("binlog_format", ""), values.get("binlog_row_image", "")
-    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() not in ("ROW", "") else []
+    wrong = [checks.BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() not in ("ROW", "") else []
     items += verdict("binlog_format", place, wrong, form)
     if "binlog_storage_engine" in values:
         engine = engine_problems(source, values["binlog_storage_engine"])
         items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
     sparse = image_problems(source, image) if image else []
-    items += verdict("binlog_row_image", place, sparse, image, Severity.WARNING)
+    items += verdict("binlog_row_image", place, sparse, image)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
     shown = "forever" if retention is None else f"for {retention}"
     return [
         *items,
         Item("binlog_row_metadata", Severity.OK, place, description),
-        *verdict("binlog_retention", place, retention_problems(source, retention), shown, Severity.WARNING),
+        *verdict("binlog_retention", place, retention_problems(source, retention), shown),
     ]
 
 
@@ -434,7 +410,9 @@ def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableI
             ("binlog-ignore-db", ignored, schemas & ignored),
         ):
             if lost:
-                errors.append(BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost))))
+                errors.append(
+                    checks.BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost)))
+                )
     return verdict("binlog_db", f"source {source}", errors, "no schema is hidden" if rows and schemas else "")
 
 
@@ -453,11 +431,11 @@ def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError
     assert start is not None
     files = upstream.binlog_files(connection)
     if files and start.file not in files:
-        return [StartGone(source, start.file, next(iter(files)))]
+        return [checks.StartGone(source, start.file, next(iter(files)))]
     size = files.get(start.file, start.position)
     if start.position > size:
-        return [StartBeyond(source, str(start), size)]
-    return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
+        return [checks.StartBeyond(source, str(start), size)]
+    return [] if upstream.is_border(connection, start) else [checks.StartWithin(source, str(start))]
 
 
 def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
@@ -484,12 +462,12 @@ def _table_items(
     about_keys: Sequence[UnshardError],
 ) -> list[Item]:
     keyless = [table for table, schema in schemas.items() if not schema.key]
-    problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
+    problems: list[UnshardError] = [checks.KeylessTable(str(table)) for table in keyless]
     problems += [
-        NotTransactional(str(table), engines[table])
+        checks.NotTransactional(str(table), engines[table])
         for table in keyless
         if engines and engines[table].lower() not in TRANSACTIONAL
     ]
     problems += about_keys
     fine = "every shard has a key, none a foreign key" if schemas else ""
-    return verdict("table_schema", place, problems, fine, Severity.WARNING)
+    return verdict("table_schema", place, problems, fine)

@@ -46,32 +46,7 @@ from unshard.core.rules.reshaping import Reshaping, constants_of
 from unshard.core.structures.comparison import narrower, structure_differences, unfit_reasons
 from unshard.core.structures.parsedtable import Part, PartKind
 from unshard.core.structures.tablekeys import SharedKey, as_filled, leading_index, may_share_key, shared_keys
-from unshard.errors import UnshardError
-from unshard.errors.checks import (
-    CheckFailed,
-    CheckWarned,
-    CollationUnknown,
-    ConditionFindsNoRow,
-    EngineKept,
-    EngineReplaced,
-    ImageFindsNoRow,
-    IndexesLeftOut,
-    KeyShortened,
-    KeysOverlap,
-    LocalInfileOff,
-    PositionMustBeExact,
-    PrimaryKeyChoiceUnknown,
-    PrimaryKeyClustered,
-    PrivilegesMissing,
-    StartTimeNeedsKey,
-    StorageLeftOut,
-    StructureAltered,
-    StructureRefused,
-    TargetNarrower,
-    TargetReadOnly,
-    TargetTableUnfit,
-    TrialTableRefused,
-)
+from unshard.errors import UnshardError, checks
 from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional, ExtractionNeedsTable, RowFilterFailed, RowFilterIdle
 from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
@@ -96,7 +71,9 @@ def key_overlaps(
         for pair, values in _shared(task, connections, shards, key).items():
             shown = ", ".join(f"{name} = {value}" for name, value in zip(key.columns, values, strict=True))
             found.setdefault(pair, shown)
-    return [KeysOverlap(str(target), key, str(first), str(other)) for (first, other), key in sorted(found.items())]
+    return [
+        checks.KeysOverlap(str(target), key, str(first), str(other)) for (first, other), key in sorted(found.items())
+    ]
 
 
 def _shared(task: Task, connections: Connections, shards: Group, key: SharedKey) -> dict[tuple[Shard, Shard], Key]:
@@ -181,7 +158,7 @@ def key_items(
         place, present = f"target {target}", existing.get(target)
         counting = [] if _are_apart(task, shards, present) else counting_up(target, shards)
         fine = "the shards do not number their keys separately"
-        items += verdict("auto_increment_ID", place, counting, fine, Severity.WARNING)
+        items += verdict("auto_increment_ID", place, counting, fine)
         constants = _constants(task, shards)
         # A table with extracted columns is never created like its shards; it has an item of its own.
         model = present or next((shards[shard] for shard in shards if not any(constants.values())), None)
@@ -218,8 +195,8 @@ def repeating(
 def _repeats(instance: Instance, target: TableId) -> UnshardError:
     source = instance.source.id
     if instance.start_time or instance.start_unset:
-        return StartTimeNeedsKey(str(target), source)
-    return PositionMustBeExact(str(target), source, str(instance.start or instance.start_gtid))
+        return checks.StartTimeNeedsKey(str(target), source)
+    return checks.PositionMustBeExact(str(target), source, str(instance.start or instance.start_gtid))
 
 
 def unfindable(
@@ -239,9 +216,9 @@ def unfindable(
         for shard, schema in searched.items():
             source, image = shard.source, images.get(shard.source, "FULL").upper()
             if not _logs_whole(image, schema):
-                errors.setdefault(f"image {source}", ImageFindsNoRow(str(target), source, image))
+                errors.setdefault(f"image {source}", checks.ImageFindsNoRow(str(target), source, image))
             if task.instance(source).dump.where:
-                errors.setdefault(f"where {source}", ConditionFindsNoRow(str(target), source))
+                errors.setdefault(f"where {source}", checks.ConditionFindsNoRow(str(target), source))
         items += [problem("target_tables", f"target {target}", error) for error in errors.values()]
     return items
 
@@ -343,7 +320,7 @@ def unfit(
         reasons.update(_foreign(task, present, shards))
         yield from _unjoined(target, present, shards)
     if reasons:
-        yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
+        yield checks.TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
     yield from found.values()
 
 
@@ -450,8 +427,8 @@ class TriedStructure:
     is_first: bool
     """Whether the run may create the target table like this shard, the first of its source."""
 
-    def problem(self, kind: type[UnshardError], *arguments: str, severity: Severity = Severity.WARNING) -> Item:
-        return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments), severity)
+    def problem(self, kind: type[UnshardError], *arguments: str) -> Item:
+        return problem(CHECK, f"target {self.target}", kind(str(self.target), str(self.shard), *arguments))
 
 
 def _tried(
@@ -471,7 +448,7 @@ def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
     leaves_out = task.options.unsupported_indexes is UnsupportedIndexes.LEAVE_OUT
     out = [refused for refused in each.trial.refused if leaves_out and is_optional(refused.part)]
     if out and not each.exists:
-        yield each.problem(IndexesLeftOut, refused_indexes(out))
+        yield each.problem(checks.IndexesLeftOut, refused_indexes(out))
     for refused in each.trial.refused:
         part = _described(refused.part)
         if refused in out:
@@ -479,14 +456,14 @@ def _items(task: Task, each: TriedStructure) -> Iterator[Item]:
         if each.exists or not each.is_first:
             if not task.task_mode.syncs:
                 continue
-            yield each.problem(TrialTableRefused, part, refused.message)
+            yield each.problem(checks.TrialTableRefused, part, refused.message)
         else:
             remedy = _remedy(refused).format(table=each.target)
-            yield each.problem(StructureRefused, part, refused.message, remedy, severity=Severity.ERROR)
+            yield each.problem(checks.StructureRefused, part, refused.message, remedy)
     if each.schema.lacks_transactions and each.is_first:
-        yield each.problem(EngineKept if each.exists else EngineReplaced, each.schema.lacks_transactions)
+        yield each.problem(checks.EngineKept if each.exists else checks.EngineReplaced, each.schema.lacks_transactions)
     if each.schema.left_out and each.is_first and not each.exists:
-        yield each.problem(StorageLeftOut, ", ".join(each.schema.left_out))
+        yield each.problem(checks.StorageLeftOut, ", ".join(each.schema.left_out))
     if each.trial.made is not None and not each.exists:
         yield from _differences(each, each.trial.made)
 
@@ -523,10 +500,10 @@ def _differences(each: TriedStructure, made: TableSchema) -> Iterator[Item]:
         elif index.unique and found.prefixed and not index.prefixed:
             columns = ", ".join(index.columns)
             made_of = f"the key {index.name} on the first characters of ({columns})"
-            yield each.problem(KeyShortened, f"all of ({columns})", made_of, severity=Severity.ERROR)
+            yield each.problem(checks.KeyShortened, f"all of ({columns})", made_of)
     changes = [*lost, *narrower(made, each.schema), *(f"it warns: {warning}" for warning in each.trial.warnings)]
     if changes:
-        yield each.problem(StructureAltered, "; ".join(changes))
+        yield each.problem(checks.StructureAltered, "; ".join(changes))
 
 
 def _is_clustered(connection: Connection, target: TableId, present: TableSchema | None, trials: list[Trial]) -> bool:
@@ -539,8 +516,8 @@ def _clustered_items(task: Task, clustered: list[TableId]) -> list[Item]:
     """Name the tables with a clustered key, unless the task does not follow DDL or the task file chooses such keys."""
     if not clustered or not task.task_mode.syncs or task.options.primary_key is PrimaryKey.CLUSTERED:
         return []
-    errors: list[UnshardError] = [PrimaryKeyClustered(shortened([str(target) for target in clustered]))]
-    return verdict("clustered_key", "target", errors, "", Severity.WARNING)
+    errors: list[UnshardError] = [checks.PrimaryKeyClustered(shortened([str(target) for target in clustered]))]
+    return verdict("clustered_key", "target", errors, "")
 
 
 # --- the target
@@ -559,7 +536,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
     try:
         with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
             values, known = server_settings(connection), granted(connection)
-            infile = [LocalInfileOff(account(connection))] if values.get("local_infile") == "OFF" else []
+            infile = [checks.LocalInfileOff(account(connection))] if values.get("local_infile") == "OFF" else []
             needed = sum(instance.load.threads for instance in task.instances) + EXTRA_CONNECTIONS
             version = values["version"]
             meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
@@ -570,7 +547,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
                     *(
                         []
                         if "tidb" in version.lower()
-                        else verdict("version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)
+                        else verdict("version", PLACE, version_problems(PLACE, version), version)
                     ),
                     *(problem("version", PLACE, error) for error in target_problems(version)),
                     *verdict("local_infile", PLACE, infile, values.get("local_infile", ""), Severity.WARNING),
@@ -579,7 +556,6 @@ def check_target(task: Task, connections: Connections) -> Checked:
                         PLACE,
                         scarce(connection, PLACE, values, needed),
                         f"room for {needed}",
-                        Severity.WARNING,
                     ),
                     *verdict("target_settings", PLACE, wrong_settings(session), "fit" if session else ""),
                     *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
@@ -590,7 +566,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
     except SessionVariableRefused as error:
         chosen = error.variable == CLUSTERED_INDEX and task.options.primary_key is not PrimaryKey.DEFAULT
         return Checked(
-            (problem("reachable", PLACE, PrimaryKeyChoiceUnknown(error.server_message) if chosen else error),)
+            (problem("reachable", PLACE, checks.PrimaryKeyChoiceUnknown(error.server_message) if chosen else error),)
         )
     except UnshardError as error:
         return Checked((problem("reachable", PLACE, error),))
@@ -601,7 +577,7 @@ def _session_refused(connection: Connection) -> list[UnshardError]:
     try:
         serverstate.list_warnings(connection, LISTED_WARNINGS)
     except MissingPrivilege:
-        return [PrivilegesMissing(PLACE, account(connection), "SESSION_VARIABLES_ADMIN", "*.*")]
+        return [checks.PrivilegesMissing(PLACE, account(connection), "SESSION_VARIABLES_ADMIN", "*.*")]
     return []
 
 
@@ -649,20 +625,17 @@ def check_tables(
         if present is not None and present.lacks_transactions:
             wrong.append(EngineNotTransactional(str(target), present.lacks_transactions))
         wrong += [TargetNotEmpty(str(target))] if target in filled else []
-        wrong += [error for error in repeats.get(target, ()) if isinstance(error, CheckFailed)]
+        repeated = repeats.get(target, [])
+        wrong += [error for error in repeated if isinstance(error, checks.CheckFailed)]
         collations = {str(shard): structure.collation for shard, structure in shards.items()}
         collations |= {PLACE: existing[target].collation} if target in existing else {}
-        items += [
-            problem("collation", f"target {target}", error, Severity.WARNING)
-            for error in collation_problems("the default collation of tables", collations)
-        ]
+        differing, place = collation_problems("the default collation of tables", collations), f"target {target}"
+        items += verdict("collation", place, differing, "")
         narrow = [] if wrong or target not in existing else _narrower(task, target, existing[target], shards)
-        narrow += [error for error in repeats.get(target, ()) if isinstance(error, CheckWarned)]
-        fine = "exists and fits" if target in existing else "will be created"
-        place = f"target {target}"
-        found = [problem("target_tables", place, error) for error in wrong]
-        found += [problem("target_tables", place, error, Severity.WARNING) for error in narrow]
-        items += found or verdict("target_tables", place, (), fine)
+        narrow += [error for error in repeated if isinstance(error, checks.CheckWarned)]
+        items += verdict(
+            "target_tables", place, wrong + narrow, "exists and fits" if target in existing else "will be created"
+        )
     return items
 
 
@@ -680,7 +653,7 @@ def _structures(
                 return [*_write_path(server, task), *structure_items(task, connection, groups, existing)]
     except UnshardError as error:
         if isinstance(error, ServerReadOnly):
-            error = TargetReadOnly(error.server_message)
+            error = checks.TargetReadOnly(error.server_message)
         return [problem("target_structure", PLACE, error)]
 
 
@@ -712,7 +685,7 @@ def _narrower(
         mapped = task.instance(shard.source).routing.reshaping(shard.table).mapped
         alike[structure.shape, frozenset(each.column.lower() for each in mapped)] = structure
     reasons = {reason for (_, but), structure in alike.items() for reason in narrower(present, structure, but)}
-    return [TargetNarrower(str(target), "; ".join(sorted(reasons)))] if reasons else []
+    return [checks.TargetNarrower(str(target), "; ".join(sorted(reasons)))] if reasons else []
 
 
 def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardError]:
@@ -726,7 +699,7 @@ def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardE
                 default = schema.collation.partition("_")[0], schema.collation
                 wanted.setdefault(default, (target, "its own default"))
     return [
-        CollationUnknown(str(target), collation, purpose)
+        checks.CollationUnknown(str(target), collation, purpose)
         for (charset, collation), (target, purpose) in wanted.items()
         if not serverstate.has_collation(connection, charset, collation)
     ]

@@ -599,14 +599,14 @@ class DdlEffects:
         except UNKNOWABLE as error:
             yield Undecided(table, str(error), routed, fingerprint(routed, statement.sql_mode), is_new=True)
             return
-        if clash := self._clash(table, found, present):
+        if overlap := self._overlap(table, found, present):
             # Without a structure: a structure equal to that of its group would admit it automatically.
-            yield Undecided(table, clash, routed, fingerprint(routed, statement.sql_mode), is_new=True)
+            yield Undecided(table, overlap, routed, fingerprint(routed, statement.sql_mode), is_new=True)
         else:
             makes_target = not self._is_ignored(table, Event(("create table",), ddl.text))
             yield Joins(table, self._structures.put(found), routed, makes_target)
 
-    def _clash(self, table: TableId, created: TableSchema, present: Mapping[TableId, str]) -> str:
+    def _overlap(self, table: TableId, created: TableSchema, present: Mapping[TableId, str]) -> str:
         """Return why a new shard's mapped ids may collide with those of an existing shard; empty if they cannot."""
         target = self._target_of(table)
         own = self._routing.reshaping(table).mapped

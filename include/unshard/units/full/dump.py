@@ -22,14 +22,13 @@ shard's `start` before the source's phase is `dumped`.
 If a structure changes meanwhile, the dump starts again from a new snapshot; nothing is loaded yet at that time.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from unshard.adapters import mysql, structures, upstream
+from unshard.adapters import structures, upstream
 from unshard.adapters.meta.taskrecords import dump_of
 from unshard.adapters.spark import map_items
 from unshard.adapters.target.fencesteps import bounds_of
@@ -193,7 +192,7 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
     new = [state for state in shards if state.shard not in have]
     walked = _walked(work, job, new)
     bounds = dict(_walk(work, job, walked))
-    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+    with work.source_connection(job.source) as connection:
         sizes = structures.table_sizes(connection, [state.shard.table for state in new])
     chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
     return work.meta.chunks.plan(job.source, chunks)
@@ -235,7 +234,7 @@ def _leaves_rows(
     With the policies to replace or to ignore, rows of the shard itself are not distinguished from rows of others.
     """
     instance = work.task.instance(job.source)
-    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+    with work.source_connection(job.source) as connection:
         logs_whole_rows = upstream.inspect(connection, job.source).binlog_row_image.upper() == "FULL"
     if not logs_whole_rows or instance.load.on_duplicate is not OnDuplicate.ERROR:
         return frozenset()
@@ -278,7 +277,7 @@ def _pieces(
 
 def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:
     """Return P1, after the check that every shard still has the structure that it was read with."""
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+    with work.source_connection(source) as connection:
         _, seen = present_schemas(connection, work.task.instance(source))
         present = without_refused_indexes(work, seen)
         for state in shards:

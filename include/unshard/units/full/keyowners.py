@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, tablerows
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard
-from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash, Found
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Found, KeyCollision
 from unshard.core.rules.reshaping import seen
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision
@@ -27,24 +27,28 @@ def stopped_by(work: Work, error: Collision, found: Found, window: int = 0) -> C
     if arriving is None:
         return error
     owner = states.get(error.owner.removeprefix("shard "))
-    clash = Clash(arriving.target, error.key, error.condition, arriving.shard, owner.shard if owner else None)
+    collision = KeyCollision(
+        arriving.target, error.key, error.condition, arriving.shard, owner.shard if owner else None
+    )
     unowned = error.owner
-    if clash.owner is None:
-        (clash,), all_asked = _with_owners(work, [clash], states.values())
-        unowned = NO_OWNER if all_asked and clash.condition else unowned
-    work.meta.collisions.stop_at(clash, found, window)
-    return replace(error, owner=f"shard {clash.owner}" if clash.owner else unowned)
+    if collision.owner is None:
+        (collision,), all_asked = _with_owners(work, [collision], states.values())
+        unowned = NO_OWNER if all_asked and collision.condition else unowned
+    work.meta.collisions.stop_at(collision, found, window)
+    return replace(error, owner=f"shard {collision.owner}" if collision.owner else unowned)
 
 
 def name_owners(work: Work, source: str) -> None:
     """Find and record the owners of the keys in the newest collisions of a source."""
-    clashes = [each.clash for each in work.meta.collisions.unnamed(source, NAMED_AT_ONCE)]
-    if clashes:
-        found, _ = _with_owners(work, clashes, work.meta.structures.shards())
-        work.meta.collisions.name_owners(clash for clash in found if clash.owner)
+    collisions = [each.collision for each in work.meta.collisions.unnamed(source, NAMED_AT_ONCE)]
+    if collisions:
+        found, _ = _with_owners(work, collisions, work.meta.structures.shards())
+        work.meta.collisions.name_owners(collision for collision in found if collision.owner)
 
 
-def _with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardState]) -> tuple[list[Clash], bool]:
+def _with_owners(
+    work: Work, collisions: Sequence[KeyCollision], states: Iterable[ShardState]
+) -> tuple[list[KeyCollision], bool]:
     """Return the collisions with the first other shard that has the key, and whether all shards were asked."""
     asked: Mapping[str, list[ShardState]] = defaultdict(list)
     for state in states:
@@ -56,29 +60,35 @@ def _with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardSta
         # An unavailable source must not hide the known collisions.
         with contextlib.suppress(UnshardError), contextlib.closing(_connect(work, source)) as connection:
             for state in some:
-                for clash in clashes:
-                    if clash.digest not in owners and _may_own(state, clash) and _has(work, connection, state, clash):
-                        owners[clash.digest] = state.shard
+                for collision in collisions:
+                    if (
+                        collision.digest not in owners
+                        and _may_own(state, collision)
+                        and _has(work, connection, state, collision)
+                    ):
+                        owners[collision.digest] = state.shard
             answered.add(source)
-    return [replace(clash, owner=owners.get(clash.digest)) for clash in clashes], answered == asked.keys()
+    return [
+        replace(collision, owner=owners.get(collision.digest)) for collision in collisions
+    ], answered == asked.keys()
 
 
-def shard_has_key(work: Work, state: ShardState, clash: Clash) -> bool:
+def shard_has_key(work: Work, state: ShardState, collision: KeyCollision) -> bool:
     """Return whether a shard has a row with that key now."""
     with contextlib.closing(_connect(work, state.shard.source)) as connection:
-        return _has(work, connection, state, clash)
+        return _has(work, connection, state, collision)
 
 
-def _may_own(state: ShardState, clash: Clash) -> bool:
-    return bool(clash.condition) and state.target == clash.target and state.shard != clash.shard
+def _may_own(state: ShardState, collision: KeyCollision) -> bool:
+    return bool(collision.condition) and state.target == collision.target and state.shard != collision.shard
 
 
 def _connect(work: Work, source: str) -> Connection:
     return mysql.connect(work.sources[source], f"source {source}")
 
 
-def _has(work: Work, connection: Connection, state: ShardState, clash: Clash) -> bool:
-    return tablerows.has_row(connection, _rows(work, state), clash.condition)
+def _has(work: Work, connection: Connection, state: ShardState, collision: KeyCollision) -> bool:
+    return tablerows.has_row(connection, _rows(work, state), collision.condition)
 
 
 def _rows(work: Work, state: ShardState) -> str:

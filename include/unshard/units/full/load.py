@@ -56,7 +56,7 @@ from unshard.core import codec
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing_indexes
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.rows.rowerrors import Clash, Found, RowErrors
+from unshard.core.rows.rowerrors import Found, KeyCollision, RowErrors
 from unshard.core.task.state import Chunk, ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.ddl import DdlStillRunning
@@ -116,7 +116,7 @@ def _are_dumped(work: Work) -> bool:
 
 
 def _postpone(work: Work, target: TableId) -> None:
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection, target_guard(connection, target):
+    with work.target_connection() as connection, target_guard(connection, target):
         if not keeps_pages(connection) or has_rows(connection, target):
             return
         indexes = late_indexes(read_schema(connection, target))
@@ -134,7 +134,7 @@ def _postpone(work: Work, target: TableId) -> None:
 
 
 def _make(work: Work, target: TableId, indexes: tuple[LateIndex, ...], seconds: int) -> None:
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection, contextlib.ExitStack() as stack:
+    with work.target_connection() as connection, contextlib.ExitStack() as stack:
         try:
             stack.enter_context(target_guard(connection, target, seconds))
         except DdlStillRunning:
@@ -153,24 +153,24 @@ def reread_mended(work: Work, source: str, job_of: Callable[[str], LoadJob]) -> 
     found = work.meta.collisions.of_load(source)
     if not found and not any(_unfinished(work, source)):
         return
-    clashes = [each.clash for each in found]
+    collisions = [each.collision for each in found]
     states = {state.shard: state for state in work.meta.structures.shards()}
-    owners = {clash.owner.source for clash in clashes if clash.owner}
+    owners = {collision.owner.source for collision in collisions if collision.owner}
     # An earlier attempt has begun to read the unfinished ones again.
     begun = {chunk.shard for each in {source, *owners} for chunk in _unfinished(work, each)}
-    shards = {*_changed(work, clashes, states), *begun}
+    shards = {*_changed(work, collisions, states), *begun}
 
     for shard in sorted(shards):
         if _may_be_read(work, shard, source):
             _reread(work, states[shard], job_of(shard.source))
-    gone = [clash for clash in clashes if shards & {clash.shard, clash.owner}]
+    gone = [collision for collision in collisions if shards & {collision.shard, collision.owner}]
     work.meta.collisions.close(gone)
 
 
-def _changed(work: Work, clashes: Iterable[Clash], states: dict[Shard, ShardState]) -> Iterator[Shard]:
-    for clash in clashes:
-        for shard in (clash.shard, clash.owner):
-            if shard in states and clash.condition and not shard_has_key(work, states[shard], clash):
+def _changed(work: Work, collisions: Iterable[KeyCollision], states: dict[Shard, ShardState]) -> Iterator[Shard]:
+    for collision in collisions:
+        for shard in (collision.shard, collision.owner):
+            if shard in states and collision.condition and not shard_has_key(work, states[shard], collision):
                 yield shard
 
 

@@ -183,7 +183,7 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     instance = work.task.instance(source)
     if instance.start_unset and not instance.start_time:
         raise StartUnset(instance.start_unset, source)
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+    with work.source_connection(source) as connection:
         about = upstream.inspect(connection, source)
         view = _steady_view(connection, instance)
     view = replace(
@@ -356,7 +356,7 @@ def _drop_outdated(work: Work, source: str, view: View) -> None:
     if not outdated:
         return
     schemas = work.structures({structure for some in outdated.values() for structure in some})
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         trials = TrialTables(connection, work.task.meta_schema)
         for target, present in structures.read_schemas(connection, sorted(outdated)).items():
             is_made = any(_makes(trials, schemas[structure], present) for structure in sorted(outdated[target]))
@@ -382,7 +382,7 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
     """Create the missing target tables, and check that the existing ones can take the rows."""
     models = {target: (table, schema) for table, (target, schema) in reversed(list(shards.items()))}
     keys = keys_of_shards(work, instance.source.id, shards)
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         refuse_alike_names(connection, {*models, *(state.target for state in work.meta.structures.shards())})
         for target, (table, schema) in models.items():
             with may_lack_columns(work.task):

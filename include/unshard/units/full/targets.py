@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, structures
+from unshard.adapters import structures
 from unshard.adapters.target.fence import drop_empty_schema
 from unshard.adapters.targetddl import create_schema, set_default
 from unshard.config import Instance, ShardMode, Task, UnsupportedIndexes
@@ -124,7 +124,7 @@ def follow_schemas(work: Work, plan: Plan) -> None:
     """
     if not plan.schemas:
         return
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         for each in plan.schemas:
             if each.kind is DdlKind.DROP_DATABASE:
                 drop_empty_schema(connection, work.meta.schema, work.task.name, each.schema)
@@ -147,7 +147,7 @@ def copy_schemas(work: Work, instance: Instance, defaults: Mapping[str, SchemaDe
     copied = {target: each for name, each in defaults.items() if (target := feeds.copied_schema(routing, name))}
     if not copied:
         return
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         for target in sorted(copied.keys() - structures.read_defaults(connection).keys()):
             try:
                 create_schema(connection, target, if_not_exists=True, default=copied[target])
@@ -187,7 +187,7 @@ def create_joined(
     schemas = work.structures({change.structure for change in joined if change.structure})
     keys = keys_of_shards(work, plan.source, [change.shard.table for change in joined])
     known = {state.target for state in work.meta.structures.shards()}
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         for target in again:
             try:
                 refuse_alike_names(connection, _named_like(target, known))
@@ -213,7 +213,7 @@ def without_refused_indexes(work: Work, schemas: Mapping[TableId, TableSchema]) 
     if work.task.options.unsupported_indexes is not UnsupportedIndexes.LEAVE_OUT or not schemas:
         return dict(schemas)
     supported: dict[str, tuple[TableSchema, tuple[RefusedPart, ...]]] = {}
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         trials = TrialTables(connection, work.task.meta_schema)
         for table, schema in schemas.items():
             if schema.digest not in supported:

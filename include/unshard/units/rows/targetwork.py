@@ -38,7 +38,7 @@ from unshard.core.rows.compaction import (
     image_steps,
     row_operations,
 )
-from unshard.core.rows.rowerrors import NAMED_AT_ONCE, Clash
+from unshard.core.rows.rowerrors import NAMED_AT_ONCE, KeyCollision
 from unshard.core.structures.tablekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import shuffle
@@ -78,10 +78,10 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     """Compact all runs of one target table; raises if the shards contradict themselves or each other."""
     schema = job.schemas[target]
     key = tuple(schema.column(name) for name in schema.key)
-    deletes, removals, lines, clashes = _parts(job, target, runs, bool(key))
+    deletes, removals, lines, collisions = _parts(job, target, runs, bool(key))
     order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
     diverts = job.diverts and bool(key)
-    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, diverts)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, collisions, diverts)
     deferred = job.targets[target] in job.deferred
     return Changes(job.targets[target], key, deletes, removals, schema, writes, order, has_deferred=deferred)
 
@@ -132,7 +132,7 @@ class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
         return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
 
 
-Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[RowRemoval], Sequence[Lines], tuple[Clash, ...]]
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[RowRemoval], Sequence[Lines], tuple[KeyCollision, ...]]
 
 
 def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
@@ -218,14 +218,14 @@ def _keyed(job: WindowJob, target: int, given: pa.Table) -> Parts:
     written = np.array([table[code].write for code in range(len(table))])[found.cases]
     gone = pc.unique(keys.take(pa.array(last[deleted])))
     deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
-    rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    rows, how, collisions = _by_key(job, target, runs, last[written > 0], written[written > 0])
     lines = _writes(job, runs, found.content, rows, how)
     if found.origins is not None:
         places = np.zeros(runs.num_rows, np.int64)
         places[last] = np.arange(len(last))
         whose = _Tracked(columns, found.origins, found.cases >= SAFE, places, moves)
         lines = (_with_origins(runs, whose, *each) for each in lines)
-    return deletes, (), [each for each, _ in lines], clashes
+    return deletes, (), [each for each, _ in lines], collisions
 
 
 def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
@@ -302,7 +302,7 @@ def _with_origins(runs: pa.Table, tracked: _Tracked, made: Lines, rows: pa.Array
 
 def _by_key(
     job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray, how: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:
+) -> tuple[np.ndarray, np.ndarray, tuple[KeyCollision, ...]]:
     """Sort the rows to write by key, and resolve the keys that two shards have."""
     key = take_rows(_array(runs, "key"), rows)
     if is_ascending(key):
@@ -314,19 +314,25 @@ def _by_key(
     if not same.any():
         return rows, how, ()
     seconds = np.flatnonzero(same)
-    clashes = tuple(
+    collisions = tuple(
         _shared(job, target, runs, int(rows[n - 1]), int(rows[n])) for n in seconds[:NAMED_AT_ONCE].tolist()
     )
-    clashes = (*clashes[:-1], replace(clashes[-1], others=len(seconds) - len(clashes)))
+    collisions = (*collisions[:-1], replace(collisions[-1], others=len(seconds) - len(collisions)))
     match job.collisions:
         case CollisionPolicy.ERROR:
-            clash = clashes[0]
-            raise Collision(str(clash.target), clash.key, str(clash.shard), f"shard {clash.owner}", clash.condition)
+            collision = collisions[0]
+            raise Collision(
+                str(collision.target),
+                collision.key,
+                str(collision.shard),
+                f"shard {collision.owner}",
+                collision.condition,
+            )
         case CollisionPolicy.REPLACE:
             kept = ~np.append(same[1:], False)
         case CollisionPolicy.IGNORE:
             kept = ~same
-    return rows[kept], how[kept], clashes
+    return rows[kept], how[kept], collisions
 
 
 def _writes(
@@ -371,12 +377,12 @@ def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines)
     return replace(made, lines=lines, patches=patches)
 
 
-def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Clash:
+def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> KeyCollision:
     owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
     key, schema = runs["key"][second].as_py(), job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
     condition = any_of(columns, [shuffle.decode_key(columns, key)])
-    return Clash(job.targets[target], shown_row_key(job, target, key), condition, shard, owner)
+    return KeyCollision(job.targets[target], shown_row_key(job, target, key), condition, shard, owner)
 
 
 def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:

@@ -113,7 +113,7 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
     if busy := at_work(work.task, work.meta, work.target):
         raise TaskAtWork(work.task.name, _listed(busy))
     make_all(work, MAKING_SECONDS)
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         rows = work.meta.removal.remove(fence.schemas_with_writes(connection))
     for folder in FOLDERS:
         work.storage.delete_folder(folder)

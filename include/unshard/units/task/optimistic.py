@@ -57,7 +57,7 @@ def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
     return ReloadOutcome.DONE
 
 
-def accept_values(work: Work, shard: Shard, columns: Sequence[str], order: IssuedCommand | None) -> None:
+def accept_values(work: Work, shard: Shard, columns: Sequence[str], command: IssuedCommand | None) -> None:
     """End an open difference without reading: the values that the target has are right; None: only check that."""
     joined = next((each for each in work.meta.joins.all() if shard in each.group.members), None)
     member = joined.group.members[shard] if joined is not None else None
@@ -66,5 +66,5 @@ def accept_values(work: Work, shard: Shard, columns: Sequence[str], order: Issue
         raise ReloadNotDue(str(shard), ", ".join(columns), ", ".join(sorted(due)) or "nothing")
     if joined.change is not None:
         raise ReloadMustWait(str(shard), f"target {joined.target} is being changed", "let that end (`unshard locks`)")
-    if order is not None and not work.meta.joins.complete(joined, with_reloaded(joined, shard, columns), order):
+    if command is not None and not work.meta.joins.complete(joined, with_reloaded(joined, shard, columns), command):
         raise ReloadMustWait(str(shard), f"target {joined.target} was changed meanwhile", "look at `unshard locks`")

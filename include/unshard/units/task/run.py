@@ -8,7 +8,6 @@ A source that fails does not stop the others; a transient error is tried again a
 snapshot, dump or load, the next run goes on with the missing chunks.
 """
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from unshard.adapters import mysql
 from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.checks.items import summaries
 from unshard.core.model import Location
@@ -249,7 +247,7 @@ def _ends(work: Work, sources: Sequence[str], tally: RunTally, watch: Watch) -> 
         for source in waiting:
             _pause(source, tally)
             with tally.collected(source, watch):
-                with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+                with work.source_connection(source) as connection:
                     found[source] = end_of_source(work, source, connection)
         waiting = [source for source in waiting if source in tally.errors and tally.errors[source].again]
     return found

@@ -11,14 +11,13 @@ one snapshot, which becomes its `start`, while the other sources go on.
 | after the load, before the rules are stored | the tables are loaded already; it does the rest again             |
 """
 
-import contextlib
 import getpass
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from unshard.adapters import mysql, structures
+from unshard.adapters import structures
 from unshard.adapters.meta import MetaReader
 from unshard.adapters.meta.taskrecords import load_of
 from unshard.adapters.spark import map_items
@@ -200,7 +199,7 @@ def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: se
     A table that was created after the checkpoint is left to the windows, which read its CREATE TABLE.
     """
     source = instance.source.id
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+    with work.source_connection(source) as connection:
         found = find_shards(connection, instance)
         if found.problems:
             raise found.problems[0]

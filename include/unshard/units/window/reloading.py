@@ -118,7 +118,7 @@ def shard_named(work: Work, text: str) -> Shard:
 def plan_reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadPlan:
     """Return what a reload would do; raises the coded error that says why it is not possible."""
     _refuse_kind(work, shard)
-    with contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as connection:
+    with work.source_connection(shard.source) as connection:
         return _planned(work, shard, columns, connection)
 
 
@@ -126,13 +126,13 @@ def reload_columns(
     work: Work,
     shard: Shard,
     columns: Sequence[str],
-    order: IssuedCommand | None = None,
+    command: IssuedCommand | None = None,
     progress: Callable[[Reload], None] | None = None,
 ) -> Reload:
-    """Reload columns of a shard, or continue that; return the finished reload. `order` is a person's command."""
+    """Reload columns of a shard, or continue that; return the finished reload. `command` is that of a person."""
     work.meta.pauses.refuse()
     plan = plan_reload(work, shard, columns)
-    goes_on = work.meta.reloads.begin(shard, plan.state.target, columns, plan.basis, order)
+    goes_on = work.meta.reloads.begin(shard, plan.state.target, columns, plan.basis, command)
     log.info("reload %s shard=%s columns=%s", "continues" if goes_on else "begins", shard, ",".join(columns))
     most = rows = work.limits.reload_rows
     while True:
@@ -157,7 +157,7 @@ def _found(work: Work, shard: Shard, columns: Sequence[str]) -> Reload:
 
 def _refuse_kind(work: Work, shard: Shard) -> None:
     target = _state(work, shard).target
-    found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.clash.target == target]
+    found = [each for each in work.meta.collisions.all(ALL_COLLISIONS) if each.collision.target == target]
     if found and work.task.instance(shard.source).load.on_duplicate is not OnDuplicate.ERROR:
         raise ReloadImpossible(
             str(shard),
@@ -317,7 +317,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
     with (
         contextlib.closing(open_session(work.writer())) as target,
         _reading(work, shard) as source,
-        contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as beside,
+        work.source_connection(shard.source) as beside,
     ):
         pair = Pair(work.task.meta_schema, work.task.name, shard.source, _state(work, shard).target)
         prepare_fence(target, pair)

@@ -88,7 +88,7 @@ def _server_zone(work: Work, source: str) -> str:
     """Return the global time zone of a source; empty if the source does not answer."""
     with (
         contextlib.suppress(ServerError),
-        contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked,
+        work.source_connection(source) as asked,
     ):
         return serverstate.global_variables(asked, ["time_zone"])["time_zone"]
     return ""
@@ -109,7 +109,7 @@ def _meant(work: Work, source: str, segment: Segment) -> Segment:
         return segment
     meanings = _meanings(work, source)
     if statement.collations or OLD_NAME.search(statement.text):
-        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
+        with work.source_connection(source) as asked:
             meanings = _of_session(work, asked, statement, meanings)
     text = as_source_means(statement.text, statement.sql_mode, meanings)
     return replace(segment, statement=replace(statement, text=text))
@@ -131,7 +131,7 @@ def _meanings(work: Work, source: str) -> Meanings:
     by_bytes = {name.partition("_")[0] for name in of_target.defaults if name.endswith("_bin")}
     collations: dict[str, str] = {}
     if by_bytes & {"utf8mb4", "utf8mb3"}:
-        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
+        with work.source_connection(source) as asked:
             found = structures.read_collations(asked, defaults=True) & of_target.collations - of_target.defaults
         collations = {name.partition("_")[0]: name for name in found}
     collations = _with_old_names(collations)
@@ -186,7 +186,7 @@ class _SchemaDefaults:
     def _default(self, schema: str) -> SchemaDefault | None:
         """Ask the source for an unknown schema: one in another spelling, or one from before the first snapshot."""
         if self._known.get(schema) is None:
-            with contextlib.closing(mysql.connect(self._work.sources[self._source], f"source {self._source}")) as asked:
+            with self._work.source_connection(self._source) as asked:
                 found = {name.lower(): default for name, default in structures.read_defaults(asked).items()}
             self._known[schema] = found.get(schema.lower())
         return self._known[schema]
@@ -208,7 +208,7 @@ def shown_structure(work: Work, entry: QueueEntry) -> tuple[TableSchema, tuple[S
     Raises StructureNotShown if the source does not have the table any more.
     """
     source, table = entry.shard.source, entry.shard.table
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+    with work.source_connection(source) as connection:
         found = without_refused_indexes(work, structures.read_schemas(connection, [table]))
     if table not in found:
         raise StructureNotShown(str(entry.shard), "the source has no such table any more")

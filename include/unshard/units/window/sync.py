@@ -429,7 +429,7 @@ def _plan(
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in pending else frozenset(),
-        orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in pending else (),
+        commands=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in pending else (),
         ordered=effects(filters=False, foreign_keys=foreign_keys),
         history=sync_state.gtid,
         stopped=still_suspended(work, source) if PendingWork.SUSPENDED in pending else frozenset(),
