@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Error, Locator, Page, sync_playwright
+from playwright.sync_api import Error, Locator, Page, Request, sync_playwright
 
 from unshard_demo import processes
 
@@ -48,16 +48,6 @@ class Browser:
         """Wait until the element is there and visible."""
         self._with(selector, text, lambda element, limit: element.wait_for(timeout=limit))
 
-    def await_gone(self, selector: str) -> None:
-        """Wait until no such element is visible."""
-
-        def is_gone(limit: int) -> bool:
-            for element in self._found(selector, ""):
-                element.first.wait_for(state="hidden", timeout=limit)
-            return True
-
-        self._until(is_gone, f"{selector} is gone")
-
     def click(self, selector: str, text: str = "") -> None:
         """Click an element as soon as it is there and enabled."""
 
@@ -67,6 +57,12 @@ class Browser:
             element.click(timeout=LONGEST, no_wait_after=True)
 
         self._with(selector, text, click)
+
+    def send(self, selector: str, text: str, request: Callable[[Request], bool]) -> int:
+        """Click an element, and return the status of the server's answer to the request that follows."""
+        with self.page.expect_response(lambda answer: request(answer.request), timeout=SECONDS * 1000) as answered:
+            self.click(selector, text)
+        return answered.value.status
 
     def fill(self, selector: str, value: str) -> None:
         """Type into a field."""

@@ -16,7 +16,7 @@ from tests.e2e.scheduler.waiting import (
     answer,
     await_equal,
     await_wait,
-    clearing,
+    clear_in_dialog,
     is_added,
     links_to_locks,
     locks_run,
@@ -359,11 +359,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     browser.await_element("h2", "Prechecks")
 
     log_in(browser, airflow, "operator")
-    browser.go(f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
-    with clearing(airflow, dag, lock):
-        browser.click("button[aria-label='Press shift+c to clear']")
-        browser.click("[role=dialog] button", "Confirm")
-        browser.await_gone("[role=dialog]")
+    clear_in_dialog(browser, f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
     succeed(airflow, dag, lock)
     browser.go(f"{airflow.url}/unshard/task/{impatient.name}/lock/{lock}")
     assert "\toperator\tclear\t" in browser.text("#orders")

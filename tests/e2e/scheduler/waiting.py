@@ -3,7 +3,10 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
+
+from playwright.sync_api import Request
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
@@ -22,12 +25,19 @@ def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:
     return states
 
 
-@contextlib.contextmanager
-def clearing(airflow: Airflow, dag: str, run: str) -> Iterator[None]:
-    """After the block, wait until the run is cleared: Airflow's dialog closes before the server has answered."""
-    before = airflow.run(dag, run)["queued_at"]
-    yield
-    airflow.await_true(lambda: airflow.run(dag, run)["queued_at"] != before, SECONDS, "the clear")
+def clear_in_dialog(browser: Browser, page: str) -> None:
+    """Clear a task on its page until the server does it: an Airflow whose SQLite is busy answers 500."""
+
+    def clears(request: Request) -> bool:
+        return "clearTaskInstances" in request.url and request.post_data_json["dry_run"] is False
+
+    while True:
+        browser.go(page)
+        browser.click("button[aria-label='Press shift+c to clear']")
+        status = browser.send("[role=dialog] button", "Confirm", clears)
+        if status == HTTPStatus.OK:
+            return
+        assert status == HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def is_equal(merge: Merge) -> bool:
