@@ -166,7 +166,7 @@ def asked_to_repair(airflow: Airflow, merge: Merge, row: tuple[Any, Any]) -> Non
     assert f"| `id={key} of " in body and f"`name` = `wrong` | `name` = `{name}` |" in body and "amount" not in body
     answer(airflow, asked, "Leave them", {}, lambda: is_in("skipped"), 0)
     assert merge.target.run(there) == [("wrong",)]
-    airflow.clear(*asked)
+    clear(airflow, *asked)
     airflow.await_true(lambda: is_in("awaiting_input"), SECONDS, "a question again")
     answer(airflow, asked, "Repair", {}, lambda: is_in("success"), 0)
     assert merge.target.run(there) == [(name,)]
@@ -433,7 +433,7 @@ def test_a_dag_switches_to_the_target_and_can_be_asked_again(airflow: Airflow, i
         run = airflow.trigger(dag, {"read_only": True, "reason": "now"})
         succeed(airflow, dag, run)
         read_only = [server.run("SELECT @@read_only") for server in impatient.sources.values()]
-        certificate = airflow.xcom(dag, run, "cut_over")["certificate"]
+        certificate = xcom(airflow, dag, run, "cut_over", "return_value")["certificate"]
     finally:
         for server in impatient.sources.values():
             server.run("SET GLOBAL read_only = OFF")
@@ -444,5 +444,5 @@ def test_a_dag_switches_to_the_target_and_can_be_asked_again(airflow: Airflow, i
     assert rows in [each["rows"] for each in certificate["tables"]]
 
     again = airflow.trigger(dag, {"action": "abort"})
-    assert airflow.await_run(dag, again, SECONDS) == "failed", "it is done"
-    assert "US-7313" in airflow.log(dag, again, "cut_over")
+    assert await_run(airflow, dag, again, SECONDS) == "failed", "it is done"
+    assert "US-7313" in log_of(airflow, dag, again, "cut_over")

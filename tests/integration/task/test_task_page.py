@@ -106,7 +106,7 @@ def test_page_shows_rows_put_aside_orders_and_online_ddl(task: LiveTask) -> None
     assert "Diverted rows" in page and "id = 7" in page and "id = 8" in page and "a secret" not in page
     assert f"{task.name}._t_1_gho" in page and "ADD COLUMN c INT;" in page and "_t_1_ghc" not in page
     assert f">{end.file}:{end.position + 900}<" in page and ">waiting<" in page and "not here" in page
-    number = task.work().meta.statement_commands.all()[0].order.number
+    number = task.work().meta.statement_commands.all()[0].command.number
     assert main(["ddl", "revert", str(task.path), "--number", str(number), "--yes"]) == 0
     assert ">waiting<" not in (page := look(task)) and ">reverted<" in page and ">ddl revert<" in page
 
