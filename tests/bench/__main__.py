@@ -24,6 +24,7 @@ from tests.bench import (
     replay,
     scale,
     slowwriters,
+    switch,
     tidbtarget,
     users,
     windows,
@@ -59,6 +60,7 @@ def parts(sources: Sequence[int] = users.SOURCES) -> list[tuple[str, str, Part]]
         "m": ("speed and memory over a long backlog", longrun.measure),
         "n": ("TiDB as the target", _sized(tidbtarget.measure)),
         "o": ("several writers, each round trip 5 ms longer", slowwriters.measure),
+        "s": ("a cutover", switch.measure_cutover),
         "r": ("validation, alone and beside windows", besidewindows.measure_validation),
         "e": ("full load", fullload.measure),
     }

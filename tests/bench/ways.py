@@ -147,7 +147,7 @@ class ThroughAirflow(Way):
         return self._database.time(f"SELECT MIN(queued_at) FROM dag_run WHERE dag_id = '{DDL}'")
 
     def _command(self, name: str) -> None:
-        subprocess.run([*COMMAND, name, str(self.merge.task)], env=_environment(), check=True, capture_output=True)
+        subprocess.run([*COMMAND, name, str(self.merge.task)], env=environment(), check=True, capture_output=True)
 
 
 class ThroughCommand(Way):
@@ -180,7 +180,7 @@ class ThroughCommand(Way):
 
     def go(self) -> None:
         command = [*COMMAND, "run", str(self.merge.task), "--follow"]
-        self._program = processes.start_program("unshard run --follow", command, _environment(), self._log)
+        self._program = processes.start_program("unshard run --follow", command, environment(), self._log)
 
     def check(self) -> None:
         _check(self._running)
@@ -224,7 +224,7 @@ def through_command(merge: LiveMerge) -> Iterator[Way]:
         way.stop()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(INCLUDE)}
 
 
