@@ -21,6 +21,7 @@ class Resting:
     work: Work
     connections: Mapping[str, Callable[[], Connection]]
     """Gives a connection to each source."""
+    rests: float
     has_rate: bool
     tell: Callable[[tuple[str, ...]], None]
     """Is told the sources whose windows are waited for."""
@@ -48,7 +49,7 @@ class Resting:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._seen, self._looked = self._seen.after(self._found(), now), now
-        return rest(self._seen, now, worked, self.has_rate)
+        return rest(self._seen, now, worked, self.rests, self.has_rate)
 
     def _found(self) -> dict[str, SeenSource]:
         meta, found = self.work.meta, dict[str, SeenSource]()
