@@ -46,12 +46,15 @@ def measure_validation(stand: Stand, size: Size) -> list[Figure]:
     without, with_one = Figure("r", "windows alone", "s", faster, cpu_of(alone)), _beside_figure(slower, beside)
     stand.conditions.append(f"windows with {changes:,} changes")
     rates = tuple(count / each.wall for count, each in zip(rows, beside, strict=True))
+    burnt = (tuple(sum(each.cpu.values()) for each in runs) for runs in (beside, alone))
+    more = tuple(both / one for both, one in zip(*burnt, strict=True))
     return [
         Figure("r", "validation alone: rows compared", "rows/s", speeds, cpu_of(validated)),
         *(_share(place, validated) for place in ("source", "target")),
         without,
         with_one,
         Figure("r", "validation beside windows: rows compared", "rows/s", rates),
+        Figure("r", "CPU seconds of windows and a validation to those of windows alone", "x", more),
         ratio("r", "time of windows beside a validation to windows alone", with_one, without, GOAL),
     ]
 
