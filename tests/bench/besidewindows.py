@@ -5,6 +5,7 @@ settings. It leaves out the end of the key, where all rows are on their way.
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.bench.cpu import Spent, measure
@@ -32,11 +33,16 @@ def measure_validation(stand: Stand, size: Size) -> list[Figure]:
         speed = backlog.workload.changes / unshard(stand, backlog).wall
         backlog = stand.longer(backlog, enough((speed, speed), size.seconds))
     alone, beside, validated, rows = list[Spent](), list[Spent](), list[Spent](), list[int]()
-    for _ in stand.rounds(size.rounds):
-        alone.append(unshard(stand, backlog))
+
+    def run_beside() -> None:
         spent, counted = _beside(stand, backlog)
         beside.append(spent)
         rows.append(counted)
+
+    for number in stand.rounds(size.rounds):
+        turns: tuple[Callable[[], None], ...] = (lambda: alone.append(unshard(stand, backlog)), run_beside)
+        for turn in turns if number % 2 == 0 else reversed(turns):
+            turn()
         validated.append(_validated(stand, backlog))
     stand.describe(backlog)
     changes, total = backlog.workload.changes, size.rows + backlog.workload.changes
@@ -46,12 +52,15 @@ def measure_validation(stand: Stand, size: Size) -> list[Figure]:
     without, with_one = Figure("r", "windows alone", "s", faster, cpu_of(alone)), _beside_figure(slower, beside)
     stand.conditions.append(f"windows with {changes:,} changes")
     rates = tuple(count / each.wall for count, each in zip(rows, beside, strict=True))
+    burnt = (tuple(sum(each.cpu.values()) for each in runs) for runs in (beside, alone))
+    more = tuple(both / one for both, one in zip(*burnt, strict=True))
     return [
         Figure("r", "validation alone: rows compared", "rows/s", speeds, cpu_of(validated)),
         *(_share(place, validated) for place in ("source", "target")),
         without,
         with_one,
         Figure("r", "validation beside windows: rows compared", "rows/s", rates),
+        Figure("r", "CPU seconds of windows and a validation to those of windows alone", "x", more),
         ratio("r", "time of windows beside a validation to windows alone", with_one, without, GOAL),
     ]
 

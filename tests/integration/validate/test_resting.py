@@ -8,6 +8,7 @@ from tests.integration.validate.test_under_load import ROWS, SETTINGS, loaded
 from tests.lifetask import LifeTask, task
 from unshard.adapters.meta.taskrecords import window_of
 from unshard.core.model import TableId
+from unshard.core.validate import pace
 from unshard.units.validate import pacing
 from unshard.units.validate.validate import Chunked, TableResult, Yielding, validate
 
@@ -26,7 +27,7 @@ def beside_a_window(task: LifeTask, told: list[object]) -> TableResult:
             )
         told.append(each)
 
-    settings = replace(SETTINGS, rows_per_shard=1, threads=1, wait=0.0)
+    settings = replace(SETTINGS, rows_per_shard=1, threads=1, wait=0.0, rests=pace.RESTS)
     with task.work() as work, work.meta.active_workers.at(window_of("s1")):
         (found,) = validate(work, settings=settings, watch=watch)
     return found

@@ -23,8 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
 ROWS = 600
 HOT = 5
 """Rows that change all the time, forth and back."""
-SETTINGS = Settings(chunk_rows=100, limit=1000, wait=20.0, rate=1_000_000)
-"""With a rate, so that it does not rest beside windows."""
+SETTINGS = Settings(chunk_rows=100, limit=1000, wait=20.0, rests=0)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from unshard.core.validate.pace import (
     MOST_WAITING,
     MOVES_SECONDS,
     RESTS,
-    WAITS,
     Rest,
     SeenSource,
     SeenWindows,
@@ -44,23 +43,29 @@ def seen(*looks: tuple[float, Location, float], at_work: bool = False) -> SeenWi
 
 
 def test_no_rest_for_windows_that_do_not_run() -> None:
-    assert rest(seen(), 0, 1.0) == Rest(0.0)
-    assert rest(seen((0, FIRST, 0.0), (1, FIRST, 60.0)), 1, 1.0) == Rest(0.0)
-    assert rest(seen((0, FIRST, 0.0), (1, LATER, 60.0)), 2 + MOVES_SECONDS, 1.0) == Rest(0.0), "they have stopped"
+    assert rest(seen(), 0, 1.0, RESTS) == Rest(0.0)
+    assert rest(seen((0, FIRST, 0.0), (1, FIRST, 60.0)), 1, 1.0, RESTS) == Rest(0.0)
+    assert rest(seen((0, FIRST, 0.0), (1, LATER, 60.0)), 2 + MOVES_SECONDS, 1.0, RESTS) == Rest(0.0), (
+        "they have stopped"
+    )
 
 
 def test_windows_that_run_have_most_of_the_time() -> None:
-    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2) == Rest(0.2 * RESTS, is_beside=True)
-    assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2) == Rest(0.2 * RESTS, is_beside=True), "one is at work"
+    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2, RESTS) == Rest(0.2 * RESTS, is_beside=True)
+    assert rest(seen((0, FIRST, 3.0), at_work=True), 1, 0.2, RESTS) == Rest(0.2 * RESTS, is_beside=True), (
+        "one is at work"
+    )
 
 
 def test_a_comparison_with_a_rate_rests_for_no_window() -> None:
-    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2, has_rate=True) == Rest(0.0)
+    assert rest(seen((0, FIRST, 3.0), (1, LATER, 5.0)), 1, 0.2, RESTS, has_rate=True) == Rest(0.0)
 
 
 def test_windows_whose_lag_has_grown_are_waited_for() -> None:
     looks = [(0, FIRST, 3.0), (1, LATER, 9.0)]
-    assert rest(seen(*looks), 1, 0.2) == Rest(MOST_WAITING, ("s1",), is_beside=True)
-    assert rest(seen(*looks), 1, 0.2, has_rate=True) == Rest(MOST_WAITING, ("s1",))
-    assert rest(seen(*looks), 1, 0.01).seconds == 0.01 * WAITS
-    assert rest(seen(*looks, (2, LATER, 4.0)), 2, 0.2) == Rest(0.2 * RESTS, is_beside=True), "it has fallen"
+    assert rest(seen(*looks), 1, 0.2, RESTS) == Rest(0.2 * RESTS * 2, ("s1",), is_beside=True)
+    assert rest(seen(*looks), 1, 0.2, RESTS, has_rate=True) == Rest(0.2 * RESTS * 2, ("s1",))
+    assert rest(seen(*looks), 1, 0.01, RESTS).seconds == 0.01 * RESTS * 2
+    assert rest(seen(*looks), 1, 9.0, RESTS, has_rate=True).seconds == MOST_WAITING
+    assert rest(seen(*looks), 1, 9.0, 0.0).seconds == 0
+    assert rest(seen(*looks, (2, LATER, 4.0)), 2, 0.2, RESTS) == Rest(0.2 * RESTS, is_beside=True), "it has fallen"

@@ -16,8 +16,6 @@ GROWN_SECONDS = 5.0
 """A lag that has grown by less is the rhythm of windows."""
 RESTS = 9
 """Seconds of rest for a second of the servers' work, while windows run."""
-WAITS = 50
-"""Seconds of waiting for a second of the servers' work, while a lag has grown."""
 MOST_WAITING = 5.0
 """Most seconds that one range waits for a lag to fall."""
 
@@ -71,14 +69,15 @@ class Rest:
     """Whether it leaves time to windows, so that it compares one range after the other."""
 
 
-def rest(seen: SeenWindows, now: float, worked: float, has_rate: bool = False) -> Rest:
+def rest(seen: SeenWindows, now: float, worked: float, rests: float, has_rate: bool = False) -> Rest:
     """Decide on a rest; `worked` are the seconds that all servers have worked since the last one.
 
-    A comparison that keeps a rate rests only for a lag.
+    `rests` are the seconds of rest for a second of work; twice as many while a lag has grown. A comparison that keeps a
+    rate rests only for a lag.
     """
     moving = [source for source, at in seen.moved_at.items() if now - at <= MOVES_SECONDS and source in seen.last]
     lagging = [each for each in moving if seen.last[each].lag > seen.first[each].lag + GROWN_SECONDS]
-    is_beside = bool(moving) and not has_rate
-    seconds = worked * RESTS if is_beside else 0.0
-    waiting = min(MOST_WAITING, worked * WAITS) if lagging else 0.0
+    is_beside = bool(moving and rests) and not has_rate
+    seconds = worked * rests if is_beside else 0.0
+    waiting = min(MOST_WAITING, worked * rests * 2) if lagging else 0.0
     return Rest(max(seconds, waiting), tuple(sorted(lagging)), is_beside)

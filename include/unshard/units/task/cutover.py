@@ -82,9 +82,7 @@ ALONE_SECONDS = 2.0
 """The server releases the lock of a process that was killed within that time."""
 PENDING_SECONDS = 5.0
 """How long keys may be pending after the end of the binlog is applied."""
-ALL_SPEED = 1_000_000_000
-"""A rate that no server reaches: the proofs rest only while a lag grows."""
-LIVE = Settings(wait=0.0, rate=ALL_SPEED)
+LIVE = Settings(wait=0.0, rests=0.0)
 """Ranges with changes on their way are due again in the next round, so nothing waits for them."""
 
 
@@ -388,7 +386,7 @@ class _Cutover:
                 raise CutoverLate(round(self.options.within), "a source is written although it is read-only")
             self.windows.wait_for(ends, deadline, self.options.within)
             _refuse_obstacles(self.work)
-            results = self._round(Settings(wait=PENDING_SECONDS, rate=ALL_SPEED))
+            results = self._round(Settings(wait=PENDING_SECONDS, rests=0.0))
             for each in results:
                 if not each.equal:
                     raise CutoverNotProven(str(each.target), _why_not(each))

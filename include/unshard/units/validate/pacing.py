@@ -21,6 +21,7 @@ class Resting:
     work: Work
     connections: Mapping[str, Callable[[], Connection]]
     """Gives a connection to each source."""
+    rests: float
     has_rate: bool
     tell: Callable[[tuple[str, ...]], None]
     """Is told the sources whose windows are waited for."""
@@ -37,18 +38,19 @@ class Resting:
         while True:
             found = self._decided(worked)
             self.is_beside = found.is_beside
+            if found.lagging:
+                self.tell(found.lagging)
             left = began + found.seconds - time.monotonic()
             if left <= 0:
                 return
-            if found.lagging:
-                self.tell(found.lagging)
             time.sleep(min(left, LOOK_SECONDS))
 
     def _decided(self, worked: float) -> Rest:
-        now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._seen, self._looked = self._seen.after(self._found(), now), now
-        return rest(self._seen, now, worked, self.has_rate)
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            found = self._found()  # TiDB takes a second to say that a lock is held
+            self._looked = time.monotonic()
+            self._seen = self._seen.after(found, self._looked)
+        return rest(self._seen, time.monotonic(), worked, self.rests, self.has_rate)
 
     def _found(self) -> dict[str, SeenSource]:
         meta, found = self.work.meta, dict[str, SeenSource]()

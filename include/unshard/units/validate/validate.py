@@ -40,6 +40,7 @@ from unshard.core.validate.comparedrows import (
     without_columns,
 )
 from unshard.core.validate.ledger import Chosen, JudgedRange, RangeFound, RangeVerdict, chosen
+from unshard.core.validate.pace import RESTS
 from unshard.core.validate.proof import Touched, Verdict
 from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference
 from unshard.errors import UnshardError
@@ -137,6 +138,8 @@ class Settings:
     """Leave out the ranges that were equal in the time before that."""
     rate: int = 0
     """Most rows of the target per second; 0: as many as windows leave time for."""
+    rests: float = RESTS
+    """Seconds of rest for a second of the servers' work, while windows run; 0: it leaves them no time."""
     until: datetime | None = None
     """Begin no range after that time."""
     number: int = 0
@@ -283,7 +286,11 @@ def sized_ranges(
     """Return the comparison of a table's ranges on threads, which rests beside windows."""
     places = {place.name.split()[0]: place for place in check.shards} if work.task.task_mode.syncs else {}
     connections = {source: partial(sessions.connection, place) for source, place in places.items()}
-    pace = Resting(work, connections, bool(settings.rate), lambda each: watch(Yielding(check.target.table, each)))
+
+    def tell(lagging: tuple[str, ...]) -> None:
+        watch(Yielding(check.target.table, lagging))
+
+    pace = Resting(work, connections, settings.rests, bool(settings.rate), tell)
     bounds = settings.rows_per_shard * len(check.shards), chunk_rows(check, settings)
     return SizedRanges(check, bounds, sessions, pool, 2 * settings.threads, pace)
 
