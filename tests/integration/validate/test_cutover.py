@@ -14,6 +14,7 @@ from pymysql.connections import Connection
 from tests.dying import Died, mortal
 from tests.integration.validate.test_under_load import ROWS, repeated
 from tests.lifetask import LifeTask, living
+from tests.running import while_up
 from unshard.adapters import serverstate, upstream
 from unshard.adapters.meta.cutoverrecords import Cutovers
 from unshard.cli.app import main
@@ -23,7 +24,7 @@ from unshard.errors.meta import CutoverBlocked, CutoverDone, CutoverLate, Cutove
 from unshard.units.task import cutover, lifecycle
 from unshard.units.task.cutover import CutoverOptions, abort_cutover, obstacles, run_cutover
 from unshard_demo.processes import await_true
-from unshard_demo.servers import MariaDb, running_server
+from unshard_demo.servers import MariaDb, start_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
 COMMAND = IssuedCommand("cutover", "ann", "test", "because")
@@ -40,7 +41,7 @@ def own_sources(server_folder: Path) -> Iterator[dict[str, MariaDb]]:
     """Two sources that no other test uses, because a cutover makes them read-only."""
     with contextlib.ExitStack() as stack:
         yield {
-            source: stack.enter_context(running_server(server_folder / f"cutover-{source}", server_id=number))
+            source: stack.enter_context(while_up(start_server(server_folder / f"cutover-{source}", server_id=number)))
             for number, source in enumerate(("s1", "s2"), start=801)
         }
 
@@ -224,6 +225,16 @@ def test_the_plan_names_what_stands_in_the_way(task: LifeTask, capsys: pytest.Ca
     task.sources["s2"].run(f"ALTER TABLE {second} ADD w INT")
     task.go()
     assert_cut_over(task, cut(task))
+
+
+def test_rows_that_the_target_lacks_are_in_the_way(task: LifeTask) -> None:
+    for source, (shard,) in task.shards.items():
+        task.sources[source].run(f"INSERT INTO {shard} VALUES (9000000, '{source}')")
+    task.run()
+    with task.work() as work:
+        assert "unshard collisions" in {each.next_step for each in obstacles(work)}
+    with pytest.raises(CutoverBlocked):
+        cut(task)
 
 
 def test_what_the_target_lacks_is_created(task: LifeTask) -> None:

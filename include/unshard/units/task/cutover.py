@@ -147,8 +147,9 @@ def _of_rows(work: Work) -> Iterator[Obstacle]:
             yield you(str(target), f"{rows} rows are held after DDL", "unshard locks")
     for name, count in work.meta.row_errors.counts().items():
         yield you(name, f"the target lacks {count} diverted rows", "unshard row-errors")
-    for clash in work.meta.collisions.all(only_open=True):
-        yield you(str(clash.clash.target), f"shards share a key: {clash.clash}", "unshard collisions")
+    for each in work.meta.collisions.all(only_open=True):
+        shared = each.collision
+        yield you(str(shared.target), f"{shared.shard} has a key of another shard: {shared.key}", "unshard collisions")
 
 
 def _of_target(work: Work) -> Iterator[Obstacle]:
