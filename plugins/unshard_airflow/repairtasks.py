@@ -86,11 +86,11 @@ class RepairTarget(HITLOperator):
             raise AirflowSkipException("nothing was done")
         approved = {folded_key(tuple(key)) for key in keys}
         by, run = answer["responded_by_user"]["name"], context["dag_run"].run_id
-        order = IssuedCommand(repairing.REPAIR, by, VIA, f"answered in task {self.task_id} of run {run}")
+        command = IssuedCommand(repairing.REPAIR, by, VIA, f"answered in task {self.task_id} of run {run}")
         with opened_task(self.task_file) as work:
             settings = _settings(work)
             plans = repairing.plan_repair(work, [self._table], settings, chosen=lambda _, key: key in approved)
-            (done,) = repairing.repair(work, plans, order, settings)
+            (done,) = repairing.repair(work, plans, command, settings)
             left = left_rows(done, work.task.options.masked_columns)
         self.log.info("repaired target=%s rows=%s", self.target, len(done.repaired))
         if done.result.error or done.left:

@@ -46,8 +46,8 @@ def measure_cutover(stand: Stand, size: Size) -> list[Figure]:
 
 def _cut_over(merge: LiveMerge) -> tuple[float, dict[str, str]]:
     began, log = time.monotonic(), merge.folder / "cutover.log"
-    command = [*COMMAND, "cutover", "run", str(merge.task), "--yes", "--json", "--reason", "bench"]
-    with open(log, "wb") as file, subprocess.Popen(command, env=environment(), stdout=-1, stderr=file) as program:
+    command = [*COMMAND, "cutover", "run", str(merge.task), "--yes", "--reason", "bench"]
+    with open(log, "wb") as file, subprocess.Popen(command, env=environment(), stdout=file, stderr=file) as program:
 
         def check() -> None:
             if program.poll() is not None:
@@ -58,5 +58,8 @@ def _cut_over(merge: LiveMerge) -> tuple[float, dict[str, str]]:
             proven = time.monotonic() - began
         for server in merge.sources.values():
             server.run("SET GLOBAL read_only = ON")
-        printed, _ = program.communicate()
+        if program.wait():
+            raise SystemExit(log.read_text())
+    shown = [*COMMAND, "cutover", "plan", str(merge.task), "--json"]
+    printed = subprocess.run(shown, env=environment(), check=True, capture_output=True).stdout
     return proven, json.loads(printed)["cutover"]["certificate"]

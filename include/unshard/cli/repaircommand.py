@@ -61,9 +61,9 @@ def repair_command(options: Namespace, console: Console) -> Answer:
         else:
             keys = sum(len(plan.planned) for plan in plans)
             console.confirm(f"repair {amount(keys)} rows of the target", options.yes, effects)
-            order = IssuedCommand(REPAIR, getpass.getuser(), "command line", options.reason)
+            command = IssuedCommand(REPAIR, getpass.getuser(), "command line", options.reason)
             with Display(console) as display:
-                done = repair(work, plans, order, settings, lambda *told: display.tell(_progress(*told)))
+                done = repair(work, plans, command, settings, lambda *told: display.tell(_progress(*told)))
             effects = [line for plan in done for line in _results(plan)]
             told = f"{amount(sum(len(each.repaired) for each in done))} rows are repaired"
     document["tables"] = [repair_document(each) for each in done]

@@ -9,7 +9,7 @@ from sqlalchemy import case, func, literal_column, select, type_coerce
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import Records
-from unshard.adapters.meta.rowvalues import target_columns, target_name, target_of
+from unshard.adapters.meta.rowvalues import target_name, target_of
 from unshard.core.model import TableId
 from unshard.core.sql.keyrange import KeyRange, read_bound, write_bound
 from unshard.core.validate.ledger import PROOF_HOURS, JudgedRange, Proof, RangeFound, RangeVerdict
@@ -22,7 +22,7 @@ class JudgedRanges(Records):
 
     def of(self, target: TableId, key: Sequence[str]) -> list[JudgedRange]:
         """Return the ranges of a target that were compared by this key."""
-        rows = self._db.select(JUDGED_RANGE, key_columns=json.dumps(key), **target_columns(target))
+        rows = self._db.select(JUDGED_RANGE, key_columns=json.dumps(key), target=target)
         return [
             JudgedRange(
                 KeyRange(read_bound(row.range_lower), read_bound(row.range_upper)),
@@ -43,7 +43,7 @@ class JudgedRanges(Records):
         column, digests = JUDGED_RANGE.c, [_digest(each.span) for each in ranges]
         useless = column.digest.in_(digests) | (column.key_columns != json.dumps(key))
         with self._db.transaction() as db:
-            db.delete(JUDGED_RANGE, useless, **target_columns(target))
+            db.delete(JUDGED_RANGE, useless, target=target)
 
     def record(self, target: TableId, key: Sequence[str], span: KeyRange, found: RangeFound, number: int) -> None:
         """Record what validation `number` has found in a range."""
@@ -58,7 +58,7 @@ class JudgedRanges(Records):
             "compared_at": tables.NOW,
         }
         with self._db.transaction() as db:
-            db.put(JUDGED_RANGE, {**target_columns(target), "digest": _digest(span)}, values)
+            db.put(JUDGED_RANGE, {"target": target, "digest": _digest(span)}, values)
 
     def proofs(self) -> tuple[Proof, ...]:
         """Return what is known of each target that was validated."""

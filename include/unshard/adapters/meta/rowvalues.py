@@ -53,11 +53,6 @@ def location_of(row: AnyRow, prefix: str = "") -> Location | None:
     return None if file is None else Location(file, getattr(row, f"{prefix}position"))
 
 
-def target_columns(target: TableId) -> dict[str, Any]:
-    """Return the columns that name a target table."""
-    return columns_of({"target": target})
-
-
 def location_columns(location: Location | None, prefix: str = "") -> dict[str, Any]:
     """Return the columns of a location; None becomes NULL."""
     file, position = (location.file, location.position) if location else (None, None)

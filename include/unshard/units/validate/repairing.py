@@ -202,18 +202,18 @@ def _first(rows: Mapping[str, Mapping[str, str | None]], hashes: Sequence[str]) 
 def repair(
     work: Work,
     plans: Sequence[TableRepair],
-    order: IssuedCommand,
+    command: IssuedCommand,
     settings: Settings = DEFAULTS,
     progress: Callable[[TableId, int], None] = lambda _table, _keys: None,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[TableRepair, ...]:
-    """Repair what is still proven; `order` is a person's command. Another call continues after an error.
+    """Repair what is still proven; `command` is a person's command. Another call continues after an error.
 
     With `tell` nothing is written: it gets each statement that would be executed.
     """
     with Sessions() as sessions, pool_of(settings.threads) as pool:
         comparison = TableComparison(work, settings, sessions, pool, lambda *_: iter(()), lambda _: None)
-        return tuple(_repaired(_Repair(work, each, comparison, order, tell), progress) for each in plans)
+        return tuple(_repaired(_Repair(work, each, comparison, command, tell), progress) for each in plans)
 
 
 def _repaired(tables: "_Repair", progress: Callable[[TableId, int], None]) -> TableRepair:
@@ -236,7 +236,7 @@ class _Repair:
     work: Work
     plan: TableRepair
     comparison: TableComparison
-    order: IssuedCommand
+    command: IssuedCommand
     tell: Callable[[str], None] | None = None
     """Gets the statements, which are then not executed."""
 
@@ -297,8 +297,8 @@ class _Repair:
     def _record(self, connection: Connection, done: Sequence[RowDifference]) -> None:
         names = self.plan.result.named_by
         keys = [{"kind": each.kind, "key": dict(zip(names, each.key, strict=True))} for each in done]
-        details = {**self.order.details, "table": str(self.plan.target), "keys": keys}
-        chunks.record_action(connection, self.work.task.meta_schema, self.work.task.name, self.order, details)
+        details = {**self.command.details, "table": str(self.plan.target), "keys": keys}
+        chunks.record_action(connection, self.work.task.meta_schema, self.work.task.name, self.command, details)
 
 
 @dataclass(frozen=True, slots=True)
