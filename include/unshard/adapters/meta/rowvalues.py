@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 from sqlalchemy import and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
-from unshard.adapters.meta.gateway import AnyRow, columns_of
+from unshard.adapters.meta.gateway import AnyRow
 from unshard.core import codec
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.model import Location, Shard, TableId
