@@ -37,6 +37,8 @@ pytestmark = pytest.mark.spark
 # Executors know our package, not the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 INCLUDE = Path(sparks.__file__).parents[2]
+PATH = os.pathsep.join(map(str, (INCLUDE, INCLUDE.parent, Path(__file__).parent)))
+"""Where a process of a test finds our package and this module."""
 
 
 @pytest.fixture
@@ -155,12 +157,11 @@ os._exit(0)  # as a task of Airflow, without the hooks of Python's end
 )
 def test_a_local_session_and_the_next_one_when_it_is_lost(tmp_path: Path, lost: str) -> None:
     """A process has one classic session; the end of one takes its JVM and its files along."""
-    path = f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"
     command = [sys.executable, "-c", LOST, lost]
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
             command,
-            env={**os.environ, "PYTHONPATH": path, "TMPDIR": temporary},
+            env={**os.environ, "PYTHONPATH": PATH, "TMPDIR": temporary},
             cwd=tmp_path,
             timeout=600,
             check=True,
@@ -220,7 +221,7 @@ os._exit(0)  # as a task of Airflow, without the hooks of Python's end
 
 def client(url: str, end: str, folder: Path, name: str = "shop") -> tuple[str, str]:
     root = str(Path(__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}", "TMPDIR": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": PATH, "TMPDIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, url, end, root, name],
         env=environment,
@@ -287,7 +288,7 @@ def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
         [sys.executable, "-c", script, "local[1]", "", root, "shop"],
         cwd=tmp_path,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"},
+        env={**os.environ, "PYTHONPATH": PATH},
         text=True,
         timeout=600,
         check=True,
