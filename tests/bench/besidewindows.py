@@ -14,15 +14,17 @@ from tests.bench.replay import cpu_of, unshard
 from tests.bench.size import Size, enough
 from tests.bench.stand import SOURCE, Backlog, Stand
 from tests.bench.workloads import SCHEMA, Workload
+from unshard.adapters.meta.taskrecords import window_of
 from unshard.core.model import TableId
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET
-from unshard.units.validate.ranges import Sessions, agree
+from unshard.units.validate.ranges import Sessions, TableCheck, agree
 from unshard.units.validate.validate import DEFAULTS, planned_check, pool_of, sized_ranges, validate
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work
 
 GOAL = "<= 1.1"
+POLL_SECONDS = 0.02
 
 
 def measure_validation(stand: Stand, size: Size) -> list[Figure]:
@@ -89,11 +91,12 @@ def _validated(stand: Stand, backlog: Backlog) -> Spent:
 
 def _beside(stand: Stand, backlog: Backlog) -> tuple[Spent, int]:
     """Apply the backlog while the rows that were there before are compared; count these."""
-    is_over, has_begun = threading.Event(), threading.Event()
+    is_over, workload = threading.Event(), backlog.workload
     with stand.server(backlog) as target, stand.work(backlog, target) as work, ThreadPoolExecutor(1) as pool:
         stand.warm()
-        comparing = pool.submit(_compare, work, backlog.workload, has_begun, is_over)
-        has_begun.wait()
+        check = planned_check(work, TableId(SCHEMA, workload.name))
+        first_rows = KeyRange(None, (str(workload.rows).encode(),))
+        comparing = pool.submit(_compare, work, check, first_rows, is_over)
         try:
             programs = {**stand.programs, "server": target.program, "source": stand.source.program}
             spent = measure(lambda: _windows(work), programs)
@@ -103,20 +106,20 @@ def _beside(stand: Stand, backlog: Backlog) -> tuple[Spent, int]:
         return spent, comparing.result()
 
 
-def _compare(work: Work, workload: Workload, has_begun: threading.Event, is_over: threading.Event) -> int:
-    """Compare the first rows of a table again and again; return how many were compared beside windows."""
-    check, compared = planned_check(work, TableId(SCHEMA, workload.name)), 0
-    first_rows = KeyRange(None, (str(workload.rows).encode(),))
+def _compare(work: Work, check: TableCheck, rows: KeyRange, is_over: threading.Event) -> int:
+    """Compare rows again and again from the beginning of the first window on; return how many were compared."""
+    compared = 0
+    while not (work.meta.active_workers.seen([window_of(SOURCE)]) or is_over.wait(POLL_SECONDS)):
+        pass
     with Sessions() as sessions, pool_of(DEFAULTS.threads) as pool:
         while True:
-            found = sized_ranges(work, check, DEFAULTS, sessions, pool, lambda _: None).compared([first_rows])
+            found = sized_ranges(work, check, DEFAULTS, sessions, pool, lambda _: None).compared([rows])
             for _, sums in found:
                 if is_over.is_set():
                     return compared
                 if not agree(sums):
                     raise SystemExit("rows that no window writes differ")
                 compared += sums[PLACE_TARGET].rows
-                has_begun.set()
 
 
 def _windows(work: Work) -> None:
