@@ -39,17 +39,17 @@ def cutover_command(options: Namespace, console: Console) -> Answer:
     task = console.load(options.task)
     only_reads = options.action == "plan" or options.dry_run
     with open_work(task, only_reads=only_reads) as work:
+        stored = stored_cutover(work)
+        if options.action != "abort" and stored is not None and stored.phase is CutoverPhase.DONE:
+            return Answer({"task": task.name, "cutover": cutover_document(stored)}, _certificate_lines(stored))
         if only_reads:
-            return _plan(work)
+            return _plan(work, stored)
         refuse_older(work)
         return _abort(work, options) if options.action == "abort" else _run(work, options, console)
 
 
-def _plan(work: Work) -> Answer:
-    stored = stored_cutover(work)
+def _plan(work: Work, stored: StoredCutover | None) -> Answer:
     document: dict[str, Any] = {"task": work.task.name, "cutover": cutover_document(stored) if stored else None}
-    if stored is not None and stored.phase is CutoverPhase.DONE:
-        return Answer(document, _certificate_lines(stored))
     found = obstacles(work)
     document["obstacles"] = [
         {"who": each.who, "about": each.about, "text": each.text, "next_step": each.next_step} for each in found

@@ -237,7 +237,7 @@ def test_rows_that_the_target_lacks_are_in_the_way(task: LifeTask) -> None:
         cut(task)
 
 
-def test_what_the_target_lacks_is_created(task: LifeTask) -> None:
+def test_what_the_target_lacks_is_created(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:
     for source, (shard,) in task.shards.items():
         task.sources[source].run(
             f"ALTER TABLE {shard} ADD up INT, ADD CONSTRAINT tree FOREIGN KEY (up) REFERENCES {shard} (id)"
@@ -252,4 +252,8 @@ def test_what_the_target_lacks_is_created(task: LifeTask) -> None:
     ((number,),) = task.target.run(f"SELECT id FROM {into} WHERE v = 'first of the target'")
     assert int(str(number)) > 5000000
     assert "REFERENCES" in str(task.target.run(f"SHOW CREATE TABLE {into}"))
-    assert main(["cutover", "plan", str(task.path)]) == 0, "it shows the certificate"
+    capsys.readouterr()
+    for words in (["plan", str(task.path)], ["run", str(task.path), "--yes"]):
+        assert main(["cutover", *words]) == 0
+        shown = capsys.readouterr().out
+        assert "cut over at" in shown and "by you" not in shown, "it shows the certificate"
