@@ -55,21 +55,24 @@ def _plan(work: Work, stored: StoredCutover | None) -> Answer:
         {"who": each.who, "about": each.about, "text": each.text, "next_step": each.next_step} for each in found
     ]
     lines = [f"a cutover has begun, its phase is {stored.phase}"] if stored else []
-    lines += [line for who, heading in HEADINGS.items() for line in _lines(heading, who, found)]
+    lines += _lines(found)
     is_free = all(each.who is not Who.YOU for each in found)
     lines.append("nothing is in the way of `unshard cutover run`" if is_free else "`unshard cutover run` refuses")
     return Answer(document, lines, 0 if is_free else 3)
 
 
-def _lines(heading: str, who: Who, found: tuple[Obstacle, ...]) -> list[str]:
-    lines = [f"  {each}" for each in found if each.who is who]
-    return [heading, *lines] if lines else []
+def _lines(found: tuple[Obstacle, ...]) -> list[str]:
+    lines: list[str] = []
+    for who, heading in HEADINGS.items():
+        own = [f"  {each}" for each in found if each.who is who]
+        lines += [heading, *own] if own else []
+    return lines
 
 
 def _run(work: Work, options: Namespace, console: Console) -> Answer:
     within, wait = _seconds("--within", options.within), _seconds("--wait", options.wait)
     found = obstacles(work)
-    effects = [line for who, heading in HEADINGS.items() for line in _lines(heading, who, found)]
+    effects = _lines(found)
     how = "sets the sources to read-only" if options.read_only else "waits until the sources are read-only"
     console.confirm(f"cut over: {how} for at most {within:.0f} s, then pauses the task", options.yes, effects)
     command = IssuedCommand(CUTOVER, getpass.getuser(), "command line", options.reason)

@@ -25,7 +25,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import Any
@@ -176,11 +175,11 @@ def _missing(work: Work, checks: Sequence[TableCheck]) -> list[str]:
             number, following = next_numbers(sessions, check)
             wanted = max(following.values(), default=0)
             statements += [raise_number(check.target.table, wanted)] if wanted > number else []
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         keys = [*structures.read_foreign_keys(connection, [check.target.table for check in checks])]
     for source in work.task.sources:
         shards = [table for check in checks for table in check.tables_by_source.get(source, ())]
-        with _source(work, source) as connection:
+        with work.source_connection(source) as connection:
             found = [key for key in structures.read_foreign_keys(connection, shards) if key.child in shards]
         lacking = without_like(routed(found, work.task.instance(source).routing.target_of)[0], keys)
         keys += lacking
@@ -191,13 +190,13 @@ def _missing(work: Work, checks: Sequence[TableCheck]) -> list[str]:
 def _programs(work: Work) -> Mapping[str, list[str]]:
     """Return the names of triggers and views of the shards' schemas that no schema of the targets has."""
     states = work.meta.structures.shards()
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         there = structures.read_programs(connection, sorted({state.target.schema for state in states}))
     known = {(kind, name.lower()) for kind, _, name in there}
     lacking: dict[str, list[str]] = {}
     for source in work.task.sources:
         schemas = sorted({state.shard.table.schema for state in states if state.shard.source == source})
-        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        with work.source_connection(source) as connection:
             for kind, schema, name in structures.read_programs(connection, schemas):
                 if (kind, name.lower()) not in known:
                     lacking.setdefault(kind, []).append(f"{source} {schema}.{name}")
@@ -238,7 +237,7 @@ def stored_cutover(work: Work) -> StoredCutover | None:
 @contextlib.contextmanager
 def _alone(work: Work) -> Iterator[None]:
     """Refuse a second cutover of the task at the same time; raises CutoverBlocked."""
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+    with work.target_connection() as connection:
         if not serverstate.take_lock(connection, f"unshard cutover {work.task.name}"[:64], ALONE_SECONDS):
             raise CutoverBlocked(work.task.name, 1, "another process runs it or aborts it: end that process first")
         yield
@@ -364,7 +363,7 @@ class _Cutover:
             found = self.stored.changed or _settings_of(self.work)
             self._keep(phase=CutoverPhase.READ_ONLY, changed=found)
             for each in found:
-                with _source(self.work, each.source) as connection:
+                with self.work.source_connection(each.source) as connection:
                     serverstate.limit_ddl_wait(connection, max(1, int(self.options.within)))
                     serverstate.set_read_only(connection, {name: "ON" for name, _ in each.found})
         began, told = time.monotonic(), list[str]()
@@ -400,7 +399,7 @@ class _Cutover:
 
     def _create_missing(self) -> list[str]:
         statements = _missing(self.work, _comparable(self.work))
-        with contextlib.closing(mysql.connect(self.work.target, "target")) as connection:
+        with self.work.target_connection() as connection:
             mysql.uncheck_foreign_keys(connection)  # the sources have checked these rows
             for statement in statements:
                 self.tell(f"target: {statement}")
@@ -446,17 +445,11 @@ def _why_not(found: TableResult) -> str:
 # --- the sources
 
 
-@contextlib.contextmanager
-def _source(work: Work, source: str) -> Iterator[Any]:
-    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        yield connection
-
-
 def _settings_of(work: Work) -> tuple[SourceSettings, ...]:
     """Return the values of each source that is not read-only yet."""
     found = []
     for source in work.task.sources:
-        with _source(work, source) as connection:
+        with work.source_connection(source) as connection:
             values = serverstate.read_only_variables(connection)
         if not serverstate.is_read_only(values):
             found.append(SourceSettings(source, tuple(values.items())))
@@ -470,7 +463,7 @@ def _writable(work: Work) -> list[str]:
 def _ends(work: Work) -> dict[str, Location]:
     found = {}
     for source in work.task.sources:
-        with _source(work, source) as connection:
+        with work.source_connection(source) as connection:
             found[source] = end_of_source(work, source, connection)
     return found
 
@@ -486,7 +479,7 @@ def restore(work: Work, tell: Tell = lambda _: None) -> list[str]:
     left, done, error = list[SourceSettings](), list[str](), None
     for each in stored.changed:
         try:
-            with _source(work, each.source) as connection:
+            with work.source_connection(each.source) as connection:
                 serverstate.set_read_only(connection, dict(each.found))
             done.append(each.source)
         except UnshardError as refused:
@@ -520,7 +513,7 @@ def cutover_document(stored: StoredCutover) -> dict[str, Any]:
     at = stored.read_only_at
     return {
         "phase": stored.phase,
-        "read_only_since": at.astimezone(UTC).isoformat() if isinstance(at, datetime) else None,
+        "read_only_since": at.isoformat() if at else None,
         "changed_sources": [each.source for each in stored.changed],
         "certificate": _certified(stored) if stored.certificate else None,
     }
