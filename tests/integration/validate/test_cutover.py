@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from unshard.core.validate.cutoverstate import CutoverPhase, StoredCutover, Who
 from unshard.errors.meta import CutoverBlocked, CutoverDone, CutoverLate, CutoverNotProven
 from unshard.units.task import cutover, lifecycle
 from unshard.units.task.cutover import CutoverOptions, abort_cutover, obstacles, run_cutover
+from unshard.units.validate import ranges, validate
+from unshard.units.validate.ranges import Sum
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb, start_server
 
@@ -201,6 +203,34 @@ def test_a_row_that_changes_after_its_proof_is_proven_again(task: LifeTask, monk
         cut(task)
     monkeypatch.undo()
     assert are_read_only(task) == [False, False]
+
+
+def test_a_range_that_is_found_equal_by_its_rows_is_in_the_checksum(
+    task: LifeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change between the two sums of a range makes it so; here the sources are read-only when it is looked at."""
+    looked: list[bool] = []
+
+    def agree(sums: Mapping[str, Sum]) -> bool:
+        looked.append(all(are_read_only(task)))
+        return looked.count(True) != 1 and ranges.agree(sums)
+
+    switch = serverstate.set_read_only
+
+    def touch(*given: object) -> None:
+        (shard,) = task.shards["s1"]
+        task.sources["s1"].run(f"UPDATE {shard} SET v = 'touched' WHERE id = 100")
+        switch(*given)
+
+    monkeypatch.setattr(serverstate, "set_read_only", touch)
+    monkeypatch.setattr(validate, "agree", agree)
+    done = cut(task)
+    monkeypatch.undo()
+    assert looked.count(True) > 1
+    with task.work() as work:
+        lifecycle.resume(work, "ann", "test", "to compare")
+    again = cut(task)
+    assert json.loads(done.certificate)["tables"] == json.loads(again.certificate)["tables"]
 
 
 def test_the_plan_names_what_stands_in_the_way(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ round is shorter than the one before, and the last one, after the sources are re
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -122,9 +122,23 @@ def add_foreign_key(key: ForeignKey) -> str:
     return f"ALTER TABLE {qualified(key.child.schema, key.child.name)} ADD {key.clause}"
 
 
-def total_of(ranges: Iterable[JudgedRange]) -> tuple[int, str]:
-    """Return the rows of a table and the sum of their hashes, modulo 2 to the power of 64, as hexadecimal text."""
-    rows, total = 0, 0
-    for each in ranges:
-        rows, total = rows + each.found.rows, total + (each.found.total or 0)
-    return rows, f"{total % (1 << 64):016x}"
+@dataclass(frozen=True, slots=True)
+class TableSum:
+    """The rows of a table and the sum of their hashes."""
+
+    rows: int
+    total: int
+    is_incomplete: bool = False
+    """Whether a range has no sum: its rows were found equal one by one."""
+
+    @property
+    def checksum(self) -> str:
+        """The sum modulo 2 to the power of 64, as hexadecimal text."""
+        return f"{self.total % (1 << 64):016x}"
+
+
+def total_of(ranges: Collection[JudgedRange]) -> TableSum:
+    """Add up the ranges of a table."""
+    found = [each.found.total for each in ranges]
+    rows = sum(each.found.rows for each in ranges)
+    return TableSum(rows, sum(each or 0 for each in found), is_incomplete=None in found)

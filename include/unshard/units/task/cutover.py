@@ -42,6 +42,7 @@ from unshard.core.validate.cutoverstate import (
     Obstacle,
     SourceSettings,
     StoredCutover,
+    TableSum,
     Who,
     add_foreign_key,
     still_proven,
@@ -57,15 +58,15 @@ from unshard.units.full.targets import on_target
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import lifecycle, live
 from unshard.units.task.optimistic import follow_rules
-from unshard.units.validate.evidence import positions, touched_since
+from unshard.units.validate.evidence import binlogs_since, positions
 from unshard.units.validate.ranges import Sessions, TableCheck, next_numbers
 from unshard.units.validate.validate import (
     Incomparable,
     Settings,
     TableResult,
     Watch,
+    compare_all,
     plan_checks,
-    validate,
 )
 from unshard.units.work import Work
 
@@ -155,7 +156,7 @@ def _of_target(work: Work) -> Iterator[Obstacle]:
     for target, indexes in work.meta.late_indexes.all().items():
         names = ", ".join(index.name for index in indexes)
         yield Obstacle(Who.RUN, str(target), f"the load has left indexes for later: {names}")
-    for statement in _missing(work, _comparable(work)):
+    for statement in _missing(work, _comparable(plan_checks(work))):
         yield Obstacle(Who.RUN, "target", statement)
     for proof in work.meta.judged_ranges.proofs():
         yield Obstacle(Who.RUN, str(proof.target), f"{proof}; the rest is proven while the shards are written")
@@ -163,8 +164,8 @@ def _of_target(work: Work) -> Iterator[Obstacle]:
         yield Obstacle(Who.LATER, kind, f"sources have {kind}s that the target lacks: {listed(lacking)}")
 
 
-def _comparable(work: Work) -> list[TableCheck]:
-    return [check for check in plan_checks(work) if isinstance(check, TableCheck)]
+def _comparable(checks: Sequence[TableCheck | Incomparable]) -> list[TableCheck]:
+    return [check for check in checks if isinstance(check, TableCheck)]
 
 
 def _missing(work: Work, checks: Sequence[TableCheck]) -> list[str]:
@@ -298,6 +299,14 @@ class _Windows:
         return [source for source, end in ends.items() if source not in reached or reached[source] < end]
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round of proofs: what was compared, and the result of each."""
+
+    checks: Sequence[TableCheck]
+    results: Sequence[TableResult]
+
+
 @dataclass(slots=True)
 class _Cutover:
     """One run of a cutover."""
@@ -331,7 +340,7 @@ class _Cutover:
         last = inf
         while True:
             began = time.monotonic()
-            results = self._round(LIVE)
+            results = self._round(LIVE).results
             took = time.monotonic() - began
             moving = sum(not each.equal for each in results)
             self.tell(f"a round of proofs took {took:.1f} s; {moving} of {len(results)} tables have changes on the way")
@@ -339,23 +348,27 @@ class _Cutover:
                 return
             last = took
 
-    def _round(self, settings: Settings) -> tuple[TableResult, ...]:
+    def _round(self, settings: Settings) -> _Round:
         """Prove the ranges that are due; raises CutoverNotProven for a difference."""
-        work, before = self.work, positions(self.work, self.work.task.sources)
-        still = {}
-        for check in plan_checks(work):
-            if isinstance(check, Incomparable):
-                raise CutoverNotProven(str(check.target), str(check.error))
-            target, key = check.target.table, check.comparison.key
-            touched = touched_since(work, target, check.tables_by_source, key, self.stored.checkpoints)
-            columns = [check.target.schema.column(name) for name in key]
-            still[target] = still_proven(self.stored.number, touched_ranges(touched, columns))
-        results = validate(work, (), replace(settings, number=self.stored.number, still_proven=still), self.watch)
-        for each in results:
-            if each.error or each.differs:
-                raise CutoverNotProven(str(each.target), _why_not(each))
+        work, before, still = self.work, positions(self.work, self.work.task.sources), {}
+        planned = plan_checks(work)
+        for each in planned:
+            if isinstance(each, Incomparable):
+                raise CutoverNotProven(str(each.target), str(each.error))
+        checks = _comparable(planned)
+        with binlogs_since(work, self.stored.checkpoints) as binlogs:
+            for check in checks:
+                target, key = check.target.table, check.comparison.key
+                touched = binlogs.touched(target, check.tables_by_source, key)
+                columns = [check.target.schema.column(name) for name in key]
+                still[target] = still_proven(self.stored.number, touched_ranges(touched, columns))
+        settings = replace(settings, number=self.stored.number, still_proven=still)
+        results = compare_all(work, checks, settings, self.watch)
+        for found in results:
+            if found.error or found.differs:
+                raise CutoverNotProven(str(found.target), _why_not(found))
         self._keep(checkpoints=before)
-        return results
+        return _Round(checks, results)
 
     def _become_read_only(self) -> None:
         """Wait until no application writes to a source, or see to it."""
@@ -379,26 +392,28 @@ class _Cutover:
         self.tell("the sources are read-only")
 
     def _finish(self, deadline: float) -> None:
-        """Apply and prove what is left, until no binlog has grown meanwhile."""
-        ends, before = _ends(self.work), None
-        while ends != before:
+        """Apply and prove what is left, until no binlog has grown meanwhile and each range has its sum."""
+        ends, before, sums = _ends(self.work), None, list[TableSum]()
+        while ends != before or any(each.is_incomplete for each in sums):
             if time.monotonic() > deadline:
-                raise CutoverLate(round(self.options.within), "a source is written although it is read-only")
+                reason = "a source is written although it is read-only" if ends != before else "a range has no sum yet"
+                raise CutoverLate(round(self.options.within), reason)
             self.windows.wait_for(ends, deadline, self.options.within)
             _refuse_obstacles(self.work)
-            results = self._round(Settings(wait=PENDING_SECONDS, rests=0.0))
-            for each in results:
+            last = self._round(Settings(wait=PENDING_SECONDS, rests=0.0))
+            for each in last.results:
                 if not each.equal:
                     raise CutoverNotProven(str(each.target), _why_not(each))
             if writable := _writable(self.work):
                 raise CutoverNotProven("any table", f"these sources are not read-only any more: {listed(writable)}")
+            sums = [total_of(self.work.meta.judged_ranges.of(each.target, each.key)) for each in last.results]
             before, ends = ends, _ends(self.work)
-        created = self._create_missing()
-        certificate = self._certificate(results, ends, created)
+        created = self._create_missing(last.checks)
+        certificate = self._certificate(last.results, sums, ends, created)
         self._keep(phase=CutoverPhase.DONE, certificate=json.dumps(certificate, ensure_ascii=False))
 
-    def _create_missing(self) -> list[str]:
-        statements = _missing(self.work, _comparable(self.work))
+    def _create_missing(self, checks: Sequence[TableCheck]) -> list[str]:
+        statements = _missing(self.work, checks)
         with self.work.target_connection() as connection:
             mysql.uncheck_foreign_keys(connection)  # the sources have checked these rows
             for statement in statements:
@@ -407,13 +422,16 @@ class _Cutover:
         return statements
 
     def _certificate(
-        self, results: Sequence[TableResult], ends: Mapping[str, Location], created: Sequence[str]
+        self,
+        results: Sequence[TableResult],
+        sums: Sequence[TableSum],
+        ends: Mapping[str, Location],
+        created: Sequence[str],
     ) -> dict[str, Any]:
         work, began, now = self.work, self.stored.read_only_at, self.work.meta.judged_ranges.now()
         tables = []
-        for each in results:
-            rows, checksum = total_of(work.meta.judged_ranges.of(each.target, each.key))
-            table = {"target": str(each.target), "shards": each.shards, "rows": rows, "checksum": checksum}
+        for each, found in zip(results, sums, strict=True):
+            table = {"target": str(each.target), "shards": each.shards, "rows": found.rows, "checksum": found.checksum}
             tables.append({**table, "compared": [*each.compared]})
         gtids = {source: work.meta.checkpoints.get(source) for source in ends}
         return {
@@ -424,7 +442,7 @@ class _Cutover:
             "done_at": now.isoformat(),
             "read_only_seconds": round((now - began).total_seconds(), 3) if began else None,
             "sources": [
-                {"source": source, "position": str(end), "gtid": found.gtid if (found := gtids[source]) else ""}
+                {"source": source, "position": str(end), "gtid": there.gtid if (there := gtids[source]) else ""}
                 for source, end in ends.items()
             ],
             "tables": tables,

@@ -6,7 +6,8 @@ windows that run. core/validate/proof.py says why this is exact.
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,39 +50,63 @@ def positions(work: Work, sources: Sequence[str]) -> dict[str, Location]:
     return {source: checkpoint.location for source, checkpoint in found if checkpoint is not None}
 
 
-def touched_since(
-    work: Work,
-    target: TableId,
-    shards: Mapping[str, Sequence[TableId]],
-    key: Sequence[str],
-    before: Mapping[str, Location],
-) -> Touched:
-    """Return the keys of a target that its shards' binlogs touch between the checkpoints and their present ends.
+@dataclass(frozen=True, slots=True)
+class BinlogsSince:
+    """The binlogs of the sources between checkpoints and the ends at which the first question finds them."""
 
-    `shards` are the tables by source, and `key` the columns of the target that name a row.
-    """
-    keys: set[FoldedKey] = set()
-    until: dict[str, Location] = {}
-    anything = ""
-    for source, tables in shards.items():
-        state = work.meta.sources.get(source)
-        if state is None or (state.phase is Phase.LOADED and not work.task.task_mode.syncs):
-            continue  # no change of this source is on its way to the target
-        if state.phase is not Phase.SYNC or source not in before:
-            return Touched(anything=f"source {source} is not loaded yet")
-        try:
-            reader = _Reader(work, state, target, tables, key)
-            until[source] = reader.read(before[source])
-        except _TooFarBehind:
-            anything = f"the windows have yet to apply more than {MOST_BYTES >> 20} MiB of source {source}"
-        except _Unreadable as error:
-            anything = str(error)
-        except UnshardError as error:
-            anything = f"the binlog of source {source} does not tell: {error}"
-        else:
-            keys |= reader.keys
-            anything = reader.anything or anything
-    return Touched(frozenset(keys), anything, until)
+    work: Work
+    before: Mapping[str, Location]
+    _store: RelayStore
+    _read: dict[str, Location | Exception] = field(default_factory=dict)
+
+    def touched(self, target: TableId, shards: Mapping[str, Sequence[TableId]], key: Sequence[str]) -> Touched:
+        """Return the keys of a target that its shards' binlogs touch.
+
+        `shards` are the tables by source, and `key` the columns of the target that name a row.
+        """
+        keys: set[FoldedKey] = set()
+        until: dict[str, Location] = {}
+        anything = ""
+        for source, tables in shards.items():
+            state = self.work.meta.sources.get(source)
+            if state is None or (state.phase is Phase.LOADED and not self.work.task.task_mode.syncs):
+                continue  # no change of this source is on its way to the target
+            if state.phase is not Phase.SYNC or source not in self.before:
+                return Touched(anything=f"source {source} is not loaded yet")
+            try:
+                reader = _Reader(self.work, state, target, tables, key)
+                until[source] = self._end(state)
+                reader.read(self._store)
+            except _TooFarBehind:
+                anything = f"the windows have yet to apply more than {MOST_BYTES >> 20} MiB of source {source}"
+            except _Unreadable as error:
+                anything = str(error)
+            except UnshardError as error:
+                anything = f"the binlog of source {source} does not tell: {error}"
+            else:
+                keys |= reader.keys
+                anything = reader.anything or anything
+        return Touched(frozenset(keys), anything, until)
+
+    def _end(self, state: SourceState) -> Location:
+        """Return how far the binlog of a source is here; the first call gets it, or fails as all others will."""
+        source, server, begins = state.source, self.work.sources[state.source], self.before[state.source]
+        if source not in self._read:
+            try:
+                report = pull(source, server, self._store, begins, identity=state.identity, progress=_refuse_too_much)
+                self._read[source] = report.ends
+            except (UnshardError, _TooFarBehind) as error:
+                self._read[source] = error
+        if isinstance(found := self._read[source], Exception):
+            raise found
+        return found
+
+
+@contextmanager
+def binlogs_since(work: Work, before: Mapping[str, Location]) -> Iterator[BinlogsSince]:
+    """Yield what the sources have written since the checkpoints; it is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="unshard-validate-") as folder:
+        yield BinlogsSince(work, before, RelayStore(Path(folder)))
 
 
 def held_keys(
@@ -186,22 +211,10 @@ class _Reader:
         named = _NamedKeys(work, target, key, state.source, {*shards})
         self._plans = {shard.table: named.plan(shard, structures[digest]) for shard, digest in shards.items()}
 
-    def read(self, begins: Location) -> Location:
-        """Read from there to the present end of the binlog, which is returned."""
-        source = self._state.source
-        with tempfile.TemporaryDirectory(prefix="unshard-validate-") as folder:
-            store = RelayStore(Path(folder))
-            report = pull(
-                source,
-                self._work.sources[source],
-                store,
-                begins,
-                identity=self._state.identity,
-                progress=_refuse_too_much,
-            )
-            for segment in store.segments(source):
-                self._add(store, segment)
-        return report.ends
+    def read(self, store: RelayStore) -> None:
+        """Read all that is stored of the source."""
+        for segment in store.segments(self._state.source):
+            self._add(store, segment)
 
     def _add(self, store: RelayStore, segment: Segment) -> None:
         if segment.statement is not None or segment.changes:

@@ -46,7 +46,7 @@ from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
 from unshard.units.full.discover import FoundShards, find_shards
-from unshard.units.validate.evidence import held_keys, positions, touched_since
+from unshard.units.validate.evidence import binlogs_since, held_keys, positions
 from unshard.units.validate.pacing import Resting
 from unshard.units.validate.ranges import (
     ComparedRange,
@@ -270,7 +270,17 @@ def validate(
     comparer: Comparer | None = None,
 ) -> tuple[TableResult, ...]:
     """Compare the target tables of the task, or only `tables`, and name the differences."""
-    checks = plan_checks(work, tables)
+    return compare_all(work, plan_checks(work, tables), settings, watch, comparer)
+
+
+def compare_all(
+    work: Work,
+    checks: Sequence[TableCheck | Incomparable],
+    settings: Settings,
+    watch: Watch,
+    comparer: Comparer | None = None,
+) -> tuple[TableResult, ...]:
+    """Compare tables as it is planned."""
     waiting = _waiting(work)
     with Sessions() as sessions, pool_of(settings.threads) as pool:
         compare = comparer or (
@@ -630,7 +640,8 @@ class TableComparison:
         if not any(found.values()):
             return Look({}, {}, Touched(), waiting)
         key = check.comparison.key
-        touched = touched_since(self.work, check.target.table, sources, key, before)
+        with binlogs_since(self.work, before) as binlogs:
+            touched = binlogs.touched(check.target.table, sources, key)
         if waiting.shards and check.comparison.ranged:
             held = dict.fromkeys(waiting.shards) | held_keys(self.work, states, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
