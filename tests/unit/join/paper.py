@@ -130,6 +130,7 @@ def _rename(table: PaperTable, specs: Sequence[TokenCursor]) -> None:
         spec.position += 2
         old = spec.name().name
         spec.eat("TO")
+        _place(table, old)
         renamed[old] = spec.name().name
     table.columns = [replace(column, name=renamed.get(column.name, column.name)) for column in table.columns]
     for old, new in renamed.items():
@@ -144,7 +145,8 @@ def _rename_in_keys(table: PaperTable, old: str, new: str) -> None:
 
 
 def _place(table: PaperTable, name: str) -> int:
-    return next(at for at, column in enumerate(table.columns) if column.name.lower() == name.lower())
+    """Return the number of a column; raises KeyError where a server refuses the statement."""
+    return {column.name.lower(): at for at, column in enumerate(table.columns)}[name.lower()]
 
 
 def _add(table: PaperTable, spec: TokenCursor) -> None:
