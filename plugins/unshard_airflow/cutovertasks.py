@@ -36,12 +36,12 @@ class PlanCutover(TaskOperator):
 
     def execute(self, context: "Context") -> list[str]:
         from unshard.core.validate.cutoverstate import CutoverPhase, Who
-        from unshard.units.task.cutover import obstacles, stored_cutover
+        from unshard.units.task.cutover import obstacles
 
         if context["params"]["action"] == ABORT:
             return []
         with opened_task(self.task_file) as work:
-            stored = stored_cutover(work)
+            stored = work.meta.cutovers.get()
             is_done = stored is not None and stored.phase is CutoverPhase.DONE
             found = () if is_done else obstacles(work)
         lines = [str(each) for each in found]

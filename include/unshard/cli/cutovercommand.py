@@ -23,7 +23,6 @@ from unshard.units.task.cutover import (
     cutover_document,
     obstacles,
     run_cutover,
-    stored_cutover,
 )
 from unshard.units.work import Work, open_work
 
@@ -39,13 +38,17 @@ def cutover_command(options: Namespace, console: Console) -> Answer:
     task = console.load(options.task)
     only_reads = options.action == "plan" or options.dry_run
     with open_work(task, only_reads=only_reads) as work:
-        stored = stored_cutover(work)
-        if options.action != "abort" and stored is not None and stored.phase is CutoverPhase.DONE:
-            return Answer({"task": task.name, "cutover": cutover_document(stored)}, _certificate_lines(stored))
+        stored = work.meta.cutovers.get()
         if only_reads:
+            if stored is not None and stored.phase is CutoverPhase.DONE:
+                return _done(work, stored)
             return _plan(work, stored)
         refuse_older(work)
-        return _abort(work, options) if options.action == "abort" else _run(work, options, console)
+        return _abort(work, options) if options.action == "abort" else _run(work, options, console, stored)
+
+
+def _done(work: Work, stored: StoredCutover) -> Answer:
+    return Answer({"task": work.task.name, "cutover": cutover_document(stored)}, _certificate_lines(stored))
 
 
 def _plan(work: Work, stored: StoredCutover | None) -> Answer:
@@ -69,12 +72,12 @@ def _lines(found: tuple[Obstacle, ...]) -> list[str]:
     return lines
 
 
-def _run(work: Work, options: Namespace, console: Console) -> Answer:
+def _run(work: Work, options: Namespace, console: Console, stored: StoredCutover | None) -> Answer:
     within, wait = _seconds("--within", options.within), _seconds("--wait", options.wait)
-    found = obstacles(work)
-    effects = _lines(found)
     how = "sets the sources to read-only" if options.read_only else "waits until the sources are read-only"
-    console.confirm(f"cut over: {how} for at most {within:.0f} s, then pauses the task", options.yes, effects)
+    if stored is None or stored.phase is not CutoverPhase.DONE:
+        question = f"cut over: {how} for at most {within:.0f} s, then pauses the task"
+        console.confirm(question, options.yes, _lines(obstacles(work)))
     command = IssuedCommand(CUTOVER, getpass.getuser(), "command line", options.reason)
     with Display(console) as display:
         done = run_cutover(
@@ -84,7 +87,7 @@ def _run(work: Work, options: Namespace, console: Console) -> Answer:
             console.note,
             lambda told: display.tell(shown_progress(told)),
         )
-    return Answer({"task": work.task.name, "cutover": cutover_document(done)}, _certificate_lines(done))
+    return _done(work, done)
 
 
 def _seconds(name: str, text: str | None) -> float:

@@ -142,6 +142,37 @@ def test_it_may_be_killed_at_every_step(task: LifeTask, monkeypatch: pytest.Monk
     assert deaths["put"] > 5 and more["set_read_only"] > 3 and last["restore"]
 
 
+def test_a_death_after_the_certificate_leaves_only_the_pause(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths = mortal(monkeypatch, Cutovers, "put")
+    monkeypatch.setattr(cutover.lifecycle, "pause", lambda *_: (_ for _ in ()).throw(Died()))
+    with task.work() as work:
+        while (stored := work.meta.cutovers.get()) is None or stored.phase is not CutoverPhase.DONE:
+            with contextlib.suppress(Died):
+                cut(task)
+    assert deaths["put"]
+    monkeypatch.undo()
+    assert main(["cutover", "run", str(task.path), "--yes", "--reason", "again"]) == 0
+    with task.work() as work:
+        assert work.meta.cutovers.get() == stored
+    assert_cut_over(task, stored)
+
+
+def test_what_is_in_the_way_after_a_death_gives_the_sources_back(
+    task: LifeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutover, "restore", lambda *_: None)
+    monkeypatch.setattr(cutover._Cutover, "_finish", lambda *_: (_ for _ in ()).throw(Died()))
+    with pytest.raises(Died):
+        cut(task)
+    monkeypatch.undo()
+    assert are_read_only(task) == [True, True]
+    with task.work() as work:
+        lifecycle.pause(work, "ann", "test", "meanwhile")
+    with pytest.raises(CutoverBlocked, match="paused"):
+        cut(task)
+    assert are_read_only(task) == [False, False]
+
+
 def test_after_a_death_the_sources_are_as_before_an_abort_later(
     task: LifeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from unshard.core.model import TableId
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.sql import lastwrites
 from unshard.core.task.state import ChunkState, PauseKind, PauseState
+from unshard.core.validate.cutoverstate import CutoverPhase
 from unshard.errors.base import ServerError
 from unshard.errors.meta import TaskPaused
 
@@ -78,8 +79,10 @@ class PauseStates(Records):
         return True
 
     def resume(self, command: IssuedCommand) -> bool:
+        """Let the task go on; a cutover that was done is not valid any more."""
         with self._db.transaction() as db:
             changed = bool(db.delete(PAUSE))
+            db.delete(tables.cutover, phase=CutoverPhase.DONE)
             if changed:
                 record_command(db, WHOLE_TASK, command)
         return changed

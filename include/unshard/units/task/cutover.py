@@ -219,20 +219,14 @@ def run_cutover(
     Raises CutoverBlocked, CutoverNotProven and CutoverLate.
     """
     with _alone(work):
-        stored = stored_cutover(work)
-        if stored is None or stored.phase is not CutoverPhase.DONE:
-            _refuse_obstacles(work)
+        stored = work.meta.cutovers.get() or _new(work)
+        if stored.phase is not CutoverPhase.DONE:
+            if stored.phase is CutoverPhase.PROVING:
+                _refuse_obstacles(work)
             with _Windows(work) as windows:
-                stored = _Cutover(work, command, options, tell, watch, windows, stored or _new(work)).run()
-            lifecycle.pause(work, str(command.by), command.via, f"it was cut over at {_certified(stored)['done_at']}")
+                stored = _Cutover(work, command, options, tell, watch, windows, stored).run()
+        lifecycle.pause(work, str(command.by), command.via, f"it was cut over at {_certified(stored)['done_at']}")
     return stored
-
-
-def stored_cutover(work: Work) -> StoredCutover | None:
-    """Return the cutover of a task; one that is done counts until the task is resumed."""
-    stored = work.meta.cutovers.get()
-    is_over = stored is not None and stored.phase is CutoverPhase.DONE and work.meta.pauses.get() is None
-    return None if is_over else stored
 
 
 @contextlib.contextmanager
@@ -515,7 +509,7 @@ def restore(work: Work, tell: Tell = lambda _: None) -> list[str]:
 def abort_cutover(work: Work, command: IssuedCommand) -> list[str] | None:
     """End a cutover; return the sources that are as before it, or None without a cutover. Raises CutoverDone."""
     with _alone(work):
-        stored = stored_cutover(work)
+        stored = work.meta.cutovers.get()
         if stored is None:
             return None
         if stored.phase is CutoverPhase.DONE:
