@@ -324,4 +324,22 @@ def test_a_watch_connects_again_after_a_source_has_ended_its_connection(task: Li
         write(task, "s1", 1)
         write(task, "s2", 11)
         assert watch.has_news(), "the other source has news"
+        assert not watch.has_news(), "the live run that begins serves both"
+        task.run()
+        write(task, "s1", 5)
         assert watch.has_news(), "and now this one"
+
+
+def test_a_watch_tells_once_for_a_live_run_that_begins(task: LiveTask) -> None:
+    """A run of both sources takes seconds to begin: the second source must not order another run meanwhile."""
+    task.run()
+    with contextlib.closing(BinlogWatch(task.work())) as watch:
+        assert not watch.has_news()
+        write(task, "s1", 1)
+        assert watch.has_news()
+        write(task, "s2", 11)
+        assert not watch.has_news(), "the same run serves it"
+        workers = task.work().meta.active_workers
+        with workers.at(live_run_of("s1")), workers.at(live_run_of("s2")):
+            assert not watch.has_news()
+        assert watch.has_news(), "the run has ended without them"

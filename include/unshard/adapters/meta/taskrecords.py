@@ -7,9 +7,10 @@ show the removal of a task that a worker is active.
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import compress
 
 from sqlalchemy import select, union_all
 
@@ -215,9 +216,10 @@ class ActiveWorkers(Records):
                 with contextlib.suppress(ServerError):
                     serverstate.release_lock(connection, name)
 
-    def seen(self, places: Iterable[str]) -> tuple[str, ...]:
+    def seen(self, places: Sequence[str]) -> tuple[str, ...]:
         with self._kept.lent() as connection:
-            return tuple(place for place in places if serverstate.are_locks_held(connection, [self._name(place)])[0])
+            held = serverstate.are_locks_held(connection, [*map(self._name, places)])
+        return tuple(compress(places, held))
 
     def close(self) -> None:
         self._kept.close()

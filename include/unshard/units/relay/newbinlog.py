@@ -29,7 +29,7 @@ class BinlogWatch:
     work: Work
     _connections: dict[str, Connection] = field(default_factory=dict)
     _told: dict[str, tuple[Location, float]] = field(default_factory=dict)
-    """The checkpoint of a source when its news were told, and the time."""
+    """The checkpoint of a source when news of any source were told, and the time: one live run serves them all."""
     _resting: dict[str, float] = field(default_factory=dict)
     """Sources that do not answer, and the time of the next try: one of them delays no other."""
     _commands: Sequence[object] | None = None
@@ -43,20 +43,18 @@ class BinlogWatch:
         meta = self.work.meta
         if meta.pauses.get() is not None:
             return False
-        checkpoints = {source: meta.checkpoints.get(source) for source in self.work.task.sources}
-        behind = {
-            source: found.location
-            for source, found in checkpoints.items()
-            if found is not None and self._is_behind(source, found.location)
-        }
-        due = {source: at for source, at in behind.items() if not self._is_told(source, at)}
-        is_commanded = self._is_commanded() and any(checkpoints.values())
-        if not due and not is_commanded:
+        found = {source: meta.checkpoints.get(source) for source in self.work.task.sources}
+        checkpoints = {source: each.location for source, each in found.items() if each is not None}
+        behind = [source for source, at in checkpoints.items() if self._is_behind(source, at)]
+        is_commanded = self._is_commanded() and bool(checkpoints)
+        if not behind and not is_commanded:
             return False
-        places = [live_run_of(source) for source in (due or checkpoints)]
-        if len(meta.active_workers.seen(places)) == len(places):
-            return False  # live runs see it themselves
-        self._told |= {source: (at, time.monotonic()) for source, at in due.items()}
+        followed = meta.active_workers.seen([live_run_of(source) for source in checkpoints])
+        alone = {source: at for source, at in checkpoints.items() if live_run_of(source) not in followed}
+        self._told = {source: told for source, told in self._told.items() if source in alone}
+        if not any(is_commanded or (each in behind and not self._is_told(each, at)) for each, at in alone.items()):
+            return False  # live runs see it themselves, or one is about to begin
+        self._told = {source: (at, time.monotonic()) for source, at in alone.items()}
         return True
 
     def _is_told(self, source: str, checkpoint: Location) -> bool:

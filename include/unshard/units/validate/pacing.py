@@ -54,7 +54,7 @@ class Resting:
 
     def _found(self) -> dict[str, SeenSource]:
         meta, found = self.work.meta, dict[str, SeenSource]()
-        at_work = meta.active_workers.seen(map(window_of, self.connections))
+        at_work = meta.active_workers.seen([*map(window_of, self.connections)])
         for source in self.connections:
             if (checkpoint := meta.checkpoints.get(source)) is not None:
                 connection = self.connections[source]()
