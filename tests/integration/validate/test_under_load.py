@@ -186,6 +186,29 @@ def test_rows_that_no_window_has_applied_are_pending(loaded: LifeTask) -> None:
     assert "ADD w INT" in found.why_pending or "structure" in found.why_pending
 
 
+def test_a_column_is_lost_only_if_no_ddl_is_on_its_way(loaded: LifeTask) -> None:
+    (one,), (other,) = loaded.shards.values()
+
+    def columns(wait: float = 0.0) -> tuple[bool, bool, tuple[str, ...], tuple[str, ...]]:
+        found = judged(loaded, wait=wait)
+        return found.equal, found.differs, found.coming_columns, found.lost_columns
+
+    loaded.sources["s1"].run(f"ALTER TABLE {one} ADD w INT DEFAULT 1")
+    assert columns() == (False, False, ("w",), ())
+    loaded.go()
+    assert columns() == (True, False, (), ()), "its lock explains it"
+    with under_load(loaded):
+        loaded.sources["s2"].run(f"ALTER TABLE {other} ADD w INT DEFAULT 1")
+        for number in range(5):
+            for source, shard in (("s1", one), ("s2", other)):
+                assert columns(SETTINGS.wait)[2:] == ((), ()), "windows bring it"
+                loaded.sources[source].run(f"ALTER TABLE {shard} ADD x{number} INT DEFAULT 1")
+    loaded.go()
+    assert columns() == (True, False, (), ())
+    loaded.target.run(f"ALTER TABLE {loaded.name}_to.t DROP w")
+    assert columns() == (False, True, (), ("w",))
+
+
 def test_of_a_shard_that_holds_rows_only_their_keys_are_explained(loaded: LifeTask) -> None:
     (shard,), into = loaded.shards["s1"], f"{loaded.name}_to.t"
     loaded.sources["s1"].run(

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     """Why a column is not compared."""
 
     NOT_IN_TARGET = "not in the target"
+    ON_ITS_WAY = "not in the target, because its DDL is on its way"
     NOT_IN_SHARDS = "not in every shard"
     DROPPED = "dropped in the target by a DDL that a shard has not reached yet"
     GENERATED = "generated, and the table has no key"
@@ -117,12 +118,16 @@ class Comparison:
 
 
 def compare_structures(
-    places: Mapping[str, TableSchema], changed: Collection[str] = (), dropped: Collection[str] = ()
+    places: Mapping[str, TableSchema],
+    changed: Collection[str] = (),
+    dropped: Collection[str] = (),
+    coming: Collection[str] = (),
 ) -> Comparison:
     """Return how to compare the tables; `places` are the shards by name and the target as `target`.
 
     `changed` are the columns, in lower case, whose values are not those of the shards. A column that a shard generates
     from them has another value in the target. `dropped` are columns that shards still have and that `places` omits.
+    `coming` are columns of shards, in lower case, whose DDL is not applied.
     """
     names: dict[str, str] = {}
     for schema in (places[PLACE_TARGET], *places.values()):
@@ -132,6 +137,8 @@ def compare_structures(
     left_out: list[LeftOut] = []
     for name in names.values():
         reason = _reason(name, places, changed)
+        if reason is Reason.NOT_IN_TARGET and name.lower() in coming:
+            reason = Reason.ON_ITS_WAY
         if reason is None:
             generated = places[PLACE_TARGET].column(name).is_generated
             forms.append(_form(name, [schema.column(name) for schema in places.values()], generated))

@@ -11,7 +11,7 @@ The rows of a shard as they should be in a target that follows the join, for a c
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from unshard.core.ddl.columnnames import NO_NAMES, Names, carried, with_names
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
@@ -78,14 +78,16 @@ def _constant(column: Column, fill: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """The columns of a shard that have another name in the target, and those that the target has dropped."""
+    """The columns of a shard that have another name in the target, and those that it has dropped or does not know."""
 
-    names: Names
-    dropped: frozenset[str]
+    names: Names = field(default_factory=lambda: NO_NAMES)
+    dropped: frozenset[str] = frozenset()
     """The shard's own names, in lower case."""
+    coming: frozenset[str] = frozenset()
+    """Columns in lower case whose DDL is not applied."""
 
 
-ALL_AS_THEY_ARE = TargetColumns(NO_NAMES, frozenset())
+ALL_AS_THEY_ARE = TargetColumns()
 
 
 def columns_in_target(present: TableSchema, applied: TableSchema, missing: Sequence[ExecutedDdl]) -> TargetColumns:
@@ -104,7 +106,9 @@ def columns_in_target(present: TableSchema, applied: TableSchema, missing: Seque
         elif own != new:
             names[own] = column.name if column.name.lower() == new else new
     gone = frozenset(dropped.intersection(map(str.lower, present.names)))
-    return TargetColumns(carried(without_columns(present, gone), names), gone)
+    known = {(column.own_name or column.name).lower() for column in applied.columns}
+    coming = frozenset(map(str.lower, present.names)) - known
+    return TargetColumns(carried(without_columns(present, gone), names), gone, coming)
 
 
 def without_columns(schema: TableSchema, dropped: Collection[str]) -> TableSchema:

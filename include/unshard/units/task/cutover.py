@@ -55,10 +55,9 @@ from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.differences import differences
 from unshard.units.full.load import MAKING_SECONDS, make_all
 from unshard.units.full.targets import on_target
-from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import lifecycle, live
 from unshard.units.task.optimistic import follow_rules
-from unshard.units.validate.evidence import binlogs_since, positions
+from unshard.units.validate.evidence import binlog_ends, binlogs_since, positions
 from unshard.units.validate.ranges import Sessions, TableCheck, next_numbers
 from unshard.units.validate.validate import (
     Incomparable,
@@ -387,12 +386,12 @@ class _Cutover:
 
     def _finish(self, deadline: float) -> None:
         """Apply and prove what is left, until no binlog has grown meanwhile and each range has its sum."""
-        ends, before, sums = _ends(self.work), None, list[TableSum]()
-        while ends != before or any(each.is_incomplete for each in sums):
+        end, before, sums = binlog_ends(self.work, self.work.task.sources), None, list[TableSum]()
+        while end != before or any(each.is_incomplete for each in sums):
             if time.monotonic() > deadline:
-                reason = "a source is written although it is read-only" if ends != before else "a range has no sum yet"
+                reason = "a source is written although it is read-only" if end != before else "a range has no sum yet"
                 raise CutoverLate(round(self.options.within), reason)
-            self.windows.wait_for(ends, deadline, self.options.within)
+            self.windows.wait_for(end, deadline, self.options.within)
             _refuse_obstacles(self.work)
             last = self._round(Settings(wait=PENDING_SECONDS, rests=0.0))
             for each in last.results:
@@ -401,9 +400,9 @@ class _Cutover:
             if writable := _writable(self.work):
                 raise CutoverNotProven("any table", f"these sources are not read-only any more: {listed(writable)}")
             sums = [total_of(self.work.meta.judged_ranges.of(each.target, each.key)) for each in last.results]
-            before, ends = ends, _ends(self.work)
+            before, end = end, binlog_ends(self.work, end)
         created = self._create_missing(last.checks)
-        certificate = self._certificate(last.results, sums, ends, created)
+        certificate = self._certificate(last.results, sums, end, created)
         self._keep(phase=CutoverPhase.DONE, certificate=json.dumps(certificate, ensure_ascii=False))
 
     def _create_missing(self, checks: Sequence[TableCheck]) -> list[str]:
@@ -451,6 +450,8 @@ def _why_not(found: TableResult) -> str:
         return "; ".join(f"{each.kind} {each.named(found.named_by)}" for each in found.differences[:3])
     if found.lost_columns:
         return f"the target lacks column {found.lost_columns[0]}"
+    if found.coming_columns:
+        return f"the DDL of column {found.coming_columns[0]} is on its way"
     return found.why_pending or f"{len(found.pending)} keys have changes on their way"
 
 
@@ -470,14 +471,6 @@ def _settings_of(work: Work) -> tuple[SourceSettings, ...]:
 
 def _writable(work: Work) -> list[str]:
     return [each.source for each in _settings_of(work)]
-
-
-def _ends(work: Work) -> dict[str, Location]:
-    found = {}
-    for source in work.task.sources:
-        with work.source_connection(source) as connection:
-            found[source] = end_of_source(work, source, connection)
-    return found
 
 
 def restore(work: Work, tell: Tell = lambda _: None) -> list[str]:

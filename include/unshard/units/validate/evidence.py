@@ -5,7 +5,7 @@ windows that run. core/validate/proof.py says why this is exact.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from unshard.core.validate.rowdifferences import FoldedKey, folded_key
 from unshard.errors import UnshardError
 from unshard.units.full.targets import reshaped_by
 from unshard.units.relay.pull import pull
+from unshard.units.relay.tasksource import end_of_source
 from unshard.units.rows.conversion import Conversion, conversion, conversion_by_ids, convert_some
 from unshard.units.rows.joinedrows import joined_rows
 from unshard.units.rows.sparserows import FIRST_COLUMN, is_sparse
@@ -48,6 +49,15 @@ def positions(work: Work, sources: Sequence[str]) -> dict[str, Location]:
     """Return the checkpoints of those sources; one that is not loaded yet is left out."""
     found = ((source, work.meta.checkpoints.get(source)) for source in sources)
     return {source: checkpoint.location for source, checkpoint in found if checkpoint is not None}
+
+
+def binlog_ends(work: Work, sources: Iterable[str]) -> dict[str, Location]:
+    """Return the present ends of these binlogs."""
+    found = {}
+    for source in sources:
+        with work.source_connection(source) as connection:
+            found[source] = end_of_source(work, source, connection)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

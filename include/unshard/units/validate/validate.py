@@ -46,7 +46,7 @@ from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
 from unshard.units.full.discover import FoundShards, find_shards
-from unshard.units.validate.evidence import binlogs_since, held_keys, positions
+from unshard.units.validate.evidence import binlog_ends, binlogs_since, held_keys, positions
 from unshard.units.validate.pacing import Resting
 from unshard.units.validate.ranges import (
     ComparedRange,
@@ -163,6 +163,8 @@ class TableResult:
     key: tuple[str, ...]
     compared: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
+    lacked: tuple[LeftOut, ...]
+    """Those columns that the target lacks and no DDL lock explains."""
     shards: int
     chunks: int
     rows_target: int
@@ -203,15 +205,18 @@ class TableResult:
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
-        """Columns of shards that the target lacks and no open DDL lock explains."""
-        if self.waiting.locks or self.waiting.shards:
-            return ()
-        return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
+        """Columns of shards that the target lacks, although no DDL of them is on its way."""
+        return tuple(each.column for each in self.lacked if each.reason is Reason.NOT_IN_TARGET)
+
+    @property
+    def coming_columns(self) -> tuple[str, ...]:
+        """Columns of shards that the target lacks, because no window has reached their DDL."""
+        return tuple(each.column for each in self.lacked if each.reason is Reason.ON_ITS_WAY)
 
     @property
     def equal(self) -> bool:
         """Whether target and union agree in everything that was compared, and no column is lost."""
-        return not (self.error or self.differs or self.pending or self.is_cut)
+        return not (self.error or self.differs or self.pending or self.coming_columns or self.is_cut)
 
     @property
     def differs(self) -> bool:
@@ -333,6 +338,7 @@ def _without_verdict(each: Incomparable, waiting: NotYetInTarget) -> TableResult
         key=(),
         compared=(),
         left_out=(),
+        lacked=(),
         shards=each.shards,
         chunks=0,
         rows_target=0,
@@ -423,7 +429,10 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
         shard = Shard(source, table)
         inventory.shards[found.targets[table]].append((shard, schema))
         if table in known:
-            inventory.columns[shard] = columns_in_target(schema, tracked[known[table]], missing.get((shard, None), ()))
+            found_columns = columns_in_target(schema, tracked[known[table]], missing.get((shard, None), ()))
+        else:
+            found_columns = TargetColumns(coming=frozenset(map(str.lower, schema.names)))
+        inventory.columns[shard] = found_columns
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -456,7 +465,8 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     places = tuple(_place(work, shard, schema, place, found) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     dropped = {name for own in columns for name in own.dropped}
-    comparison = compare_structures(structures_by_place, columns_of_rules(places), dropped)
+    coming = {name for shard, _ in shards for name in found.columns[shard].coming if work.task.task_mode.syncs}
+    comparison = compare_structures(structures_by_place, columns_of_rules(places), dropped, coming)
     if not comparison.forms:
         reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
         raise NothingInCommon(str(target), reasons)
@@ -541,6 +551,7 @@ class TableComparison:
 
     def judged(self, check: TableCheck, waiting: NotYetInTarget) -> TableResult:
         began = time.monotonic()
+        check, waiting = self._arrived(check, waiting)
         table, comparison = check.target.table, check.comparison
         plan, number = self._chosen(table, comparison.key)
         target, shards, chunks, suspects, is_cut = Sum(), Sum(), 0, dict[KeyRange, int](), False
@@ -563,6 +574,7 @@ class TableComparison:
             key=comparison.key,
             compared=tuple(form.column for form in comparison.forms),
             left_out=comparison.left_out,
+            lacked=_lacked(check, waiting),
             shards=len(check.shards),
             chunks=chunks,
             rows_target=target.rows,
@@ -582,6 +594,17 @@ class TableComparison:
                 *wrong_numbers(self.sessions, check),
             ),
         )
+
+    def _arrived(self, check: TableCheck, waiting: NotYetInTarget) -> tuple[TableCheck, NotYetInTarget]:
+        """Look again at columns that the target lacks: their DDL may be on its way, or has come meanwhile."""
+        target, lacked = check.target.table, _lacked(check, waiting)
+        if not lacked:
+            return check, waiting
+        if any(each.reason is Reason.ON_ITS_WAY for each in lacked):
+            sources = positions(self.work, [*check.tables_by_source])
+            self._passed(binlog_ends(self.work, sources), time.monotonic() + self.settings.wait)
+        before, again = _waiting(self.work), planned_check(self.work, target)
+        return again, before.get(target) or _waiting(self.work).get(target, NotYetInTarget())
 
     def _chosen(self, target: TableId, key: Sequence[str]) -> tuple[Chosen, int]:
         """Choose the ranges to compare by the ledger; return the number of this validation, too."""
@@ -669,6 +692,13 @@ class TableComparison:
                 return False
             time.sleep(POLL_SECONDS)
         return False
+
+
+def _lacked(check: TableCheck, waiting: NotYetInTarget) -> tuple[LeftOut, ...]:
+    """Return the columns that the target lacks and no open lock explains."""
+    if waiting.locks or waiting.shards:
+        return ()
+    return tuple(each for each in check.comparison.left_out if each.reason in (Reason.NOT_IN_TARGET, Reason.ON_ITS_WAY))
 
 
 @dataclass(frozen=True, slots=True)
