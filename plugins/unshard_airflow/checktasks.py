@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.observability import stats
 
 from unshard.core.model import Server, TableId
 from unshard_airflow.operators import TaskOperator, opened_task
@@ -21,6 +22,7 @@ from unshard_airflow.operators import TaskOperator, opened_task
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.validate.ledger import Proof
     from unshard.units.validate.validate import TableResult
 
 NAMED = 20
@@ -63,6 +65,8 @@ class CheckTarget(TaskOperator):
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
             server = work.target
         self.log.info("checked target=%s %s", table, proof)
+        if proof is not None:
+            measure(work.task.name, proof)
         if found.error:
             raise AirflowFailException(str(found.error))
         if found.differs:
@@ -73,6 +77,14 @@ class CheckTarget(TaskOperator):
         if found.equal:
             context["outlet_events"][self.outlets[0]].add(table_asset(server, table), extra=told)
         return told
+
+
+def measure(task: str, proof: "Proof") -> None:
+    """Send how much of a target table is proven to where Airflow's metrics go."""
+    tags = {"task": task, "target": str(proof.target)}
+    stats.gauge("unshard.proven_percent", proof.percent, tags=tags)
+    stats.gauge("unshard.oldest_proof_seconds", round(proof.age.total_seconds()), tags=tags)
+    stats.gauge("unshard.differing_ranges", proof.different, tags=tags)
 
 
 def difference_text(found: "TableResult") -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
+from tests.e2e.scheduler.metrics import Metrics, receiving
 from tests.e2e.scheduler.waiting import SECONDS
 from tests.running import while_up
 from unshard_demo.airflow import Airflow, as_variables, start_airflow
@@ -62,9 +63,15 @@ def _beside(merge: Merge, name: str, mode: str, options: dict[str, Any]) -> Iter
 
 
 @pytest.fixture(scope="package")
-def airflow(merge: Merge, hasty: Merge, joining: Merge) -> Iterator[Airflow]:
+def metrics() -> Iterator[Metrics]:
+    with receiving() as metrics:
+        yield metrics
+
+
+@pytest.fixture(scope="package")
+def airflow(merge: Merge, hasty: Merge, joining: Merge, metrics: Metrics) -> Iterator[Airflow]:
     """A scheduler that knows the DAGs of all tasks."""
-    settings = SETTINGS | {"UNSHARD_TEST_ALERTS": str(merge.folder / "alerts")}
+    settings = SETTINGS | metrics.settings | {"UNSHARD_TEST_ALERTS": str(merge.folder / "alerts")}
     with while_up(start_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings)) as airflow:
         kinds = "full", "sync", "ddl"
         dags = [f"unshard_{kind}__{task.name}" for task in (merge, hasty, joining) for kind in kinds]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
+from tests.e2e.scheduler.metrics import Metrics
 from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,
@@ -129,7 +130,9 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
-def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airflow, merge: Merge) -> None:
+def test_check_proves_the_target_and_a_person_repairs_a_difference(
+    airflow: Airflow, merge: Merge, metrics: Metrics
+) -> None:
     dag, schema_and_name = f"unshard_check__{merge.name}", merge.table.replace("`", "").replace(".", "/")
     with steady_load(merge):
         succeed(airflow, dag, airflow.trigger(dag))
@@ -139,6 +142,9 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airf
     (event, *_) = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
     assert event["uri"] == f"mysql://127.0.0.1:{merge.target.port}/{schema_and_name}" and event["extra"]["equal"]
     assert event["extra"]["rows"] > 100
+    tags = {"task": merge.name, "target": schema_and_name.replace("/", ".")}
+    assert metrics.of("airflow.unshard.proven_percent", **tags) == 100
+    assert metrics.of("airflow.unshard.differing_ranges", **tags) == 0
     ((key, name),) = merge.target.run(f"SELECT id, name FROM {merge.table} WHERE name NOT LIKE 'new%' LIMIT 1")
     merge.target.run(
         f"UPDATE {merge.table} SET name = 'wrong' WHERE id = {key}",
@@ -147,6 +153,7 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(airflow: Airf
     run = airflow.trigger(dag)
     assert await_run(airflow, dag, run, SECONDS) == "failed"
     assert f"different: id={key}" in log_of(airflow, dag, run, "check", map_index=0)
+    assert metrics.of("airflow.unshard.differing_ranges", **tags) == 1
     asked_to_repair(airflow, merge, (key, name))
     clear(airflow, dag, run, "check")
     succeed(airflow, dag, run)
