@@ -209,6 +209,24 @@ def test_a_column_is_lost_only_if_no_ddl_is_on_its_way(loaded: LifeTask) -> None
     assert columns() == (False, True, (), ("w",))
 
 
+def test_numbers_on_their_way_are_not_too_small(loaded: LifeTask) -> None:
+    into = f"{loaded.name}_to.t"
+    for source, (shard,) in loaded.shards.items():
+        loaded.sources[source].run(f"ALTER TABLE {shard} MODIFY id INT AUTO_INCREMENT")
+    loaded.go()
+    assert judged(loaded).structure == ()
+    loaded.insert("s1", loaded.shards["s1"][0], 5_000_000)
+    assert judged(loaded, wait=0).structure == (), "the row is on its way"
+    with under_load(loaded):
+        for _ in range(10):
+            assert judged(loaded).structure == ()
+    (shard,) = loaded.shards["s2"]
+    loaded.sources["s2"].run("BEGIN", f"INSERT INTO {shard} VALUES (6000000, 'x')", "ROLLBACK")
+    loaded.go()
+    (said,) = judged(loaded).structure
+    assert f"too small for s2 {shard}" in said and f"ALTER TABLE {into}" in said.replace("`", "")
+
+
 def test_of_a_shard_that_holds_rows_only_their_keys_are_explained(loaded: LifeTask) -> None:
     (shard,), into = loaded.shards["s1"], f"{loaded.name}_to.t"
     loaded.sources["s1"].run(

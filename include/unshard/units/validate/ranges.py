@@ -20,7 +20,7 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter
 from unshard.core.rules.reshaping import ReshapedShard
 from unshard.core.sql.keyrange import NEVER, KeyRange, read_bound, write_bound
-from unshard.core.structures.comparison import ROWS_OF_TARGET, number_differences
+from unshard.core.structures.comparison import ROWS_OF_TARGET
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
 from unshard.core.validate.pace import rows_of_next_range
@@ -364,12 +364,6 @@ def columns_of_rules(shards: Sequence[ComparedTable]) -> set[str]:
     reshaped = [place.reshaped for place in shards if place.reshaped]
     filled = {name for each in reshaped for name, _ in each.constants}
     return filled | {name for each in reshaped for name, _, _ in each.mapped}
-
-
-def wrong_numbers(sessions: Sessions, check: TableCheck) -> tuple[str, ...]:
-    """Return that the target would give a number by AUTO_INCREMENT that is given already, and what mends it."""
-    number, following = next_numbers(sessions, check)
-    return number_differences(check.target.table, number, following)
 
 
 def next_numbers(sessions: Sessions, check: TableCheck) -> tuple[int, dict[str, int]]:

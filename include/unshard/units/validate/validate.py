@@ -30,7 +30,7 @@ from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.rules.reshaping import Reshaping, seen, shard_with_names
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.structures.comparison import target_differences
+from unshard.core.structures.comparison import ROWS_OF_TARGET, number_differences, target_differences
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.comparedrows import (
     ALL_AS_THEY_ARE,
@@ -58,8 +58,8 @@ from unshard.units.validate.ranges import (
     agree,
     columns_of_rules,
     narrow,
+    next_numbers,
     union,
-    wrong_numbers,
 )
 from unshard.units.work import Work
 
@@ -552,6 +552,7 @@ class TableComparison:
     def judged(self, check: TableCheck, waiting: NotYetInTarget) -> TableResult:
         began = time.monotonic()
         check, waiting = self._arrived(check, waiting)
+        given = self._numbers(check)
         table, comparison = check.target.table, check.comparison
         plan, number = self._chosen(table, comparison.key)
         target, shards, chunks, suspects, is_cut = Sum(), Sum(), 0, dict[KeyRange, int](), False
@@ -591,7 +592,7 @@ class TableComparison:
             is_cut=is_cut,
             structure=(
                 *target_differences(check.target.schema, {each.name: each.schema for each in check.shards}),
-                *wrong_numbers(self.sessions, check),
+                *self._wrong_numbers(check, *given),
             ),
         )
 
@@ -605,6 +606,24 @@ class TableComparison:
             self._passed(binlog_ends(self.work, sources), time.monotonic() + self.settings.wait)
         before, again = _waiting(self.work), planned_check(self.work, target)
         return again, before.get(target) or _waiting(self.work).get(target, NotYetInTarget())
+
+    def _numbers(self, check: TableCheck) -> tuple[Mapping[str, int], Mapping[str, Location]]:
+        """Return the next AUTO_INCREMENT values of the shards, and how far windows must come to bring their rows."""
+        number, following = next_numbers(self.sessions, check)
+        is_behind = number_differences(check.target.table, number, following) and self.work.task.task_mode.syncs
+        sources = positions(self.work, [*check.tables_by_source]) if is_behind else ()
+        return following, binlog_ends(self.work, sources)
+
+    def _wrong_numbers(
+        self, check: TableCheck, given: Mapping[str, int], until: Mapping[str, Location]
+    ) -> tuple[str, ...]:
+        """Return that the target would give a number by AUTO_INCREMENT that is given already, and what mends it."""
+        reached = positions(self.work, [*until])
+        number, now = next_numbers(self.sessions, check)
+        if any(reached[source] < end for source, end in until.items()):
+            given = {}  # their rows may be on their way
+        own = {name: value for name, value in now.items() if name == ROWS_OF_TARGET}
+        return number_differences(check.target.table, number, {**given, **own})
 
     def _chosen(self, target: TableId, key: Sequence[str]) -> tuple[Chosen, int]:
         """Choose the ranges to compare by the ledger; return the number of this validation, too."""
