@@ -174,7 +174,7 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
     ]
-    lines += [f"  pending: column {column}, whose DDL is on its way" for column in verdict.coming_columns]
+    lines += [f"  pending: column {column}, which is on its way to the target" for column in verdict.coming_columns]
     lines += [f"  structure: {each}" for each in verdict.structure]
     lines += verdict.through.told
     lines += [

@@ -1,5 +1,7 @@
 """What Airflow has written while the tests before these ran: nothing secret, and only its owner can read it."""
 
+import contextlib
+
 import pytest
 
 from tests.e2e.merge import Merge
@@ -9,9 +11,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
 
 def test_nothing_secret_in_logs_and_values(airflow: Airflow, impatient: Merge, merge: Merge) -> None:
-    written = [path for path in merge.folder.rglob("*") if path.is_file() and path.stat().st_size < 50_000_000]
-    assert any(path.name == "airflow.db" for path in written), "the test must look at the metadata database"
-    assert not [str(path) for path in written if merge.password.encode() in path.read_bytes()]
+    seen, found = set[str](), list[str]()
+    for path in merge.folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a live run removes files of the relay meanwhile
+            if path.is_file() and path.stat().st_size < 50_000_000:
+                found += [str(path)] if merge.password.encode() in path.read_bytes() else []
+                seen.add(path.name)
+    assert "airflow.db" in seen, "the test must look at the metadata database"
+    assert not found
 
 
 def test_files_are_private(airflow: Airflow) -> None:

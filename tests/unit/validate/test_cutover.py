@@ -47,6 +47,8 @@ def test_a_range_stays_proven_in_its_cutover_if_it_has_a_sum() -> None:
 
 def test_the_checksum_of_a_table_is_that_of_its_ranges() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    parts = [(2, 2**64 - 1), (3, 2), (1, 15)]
+    parts = [(2, 2**64 - 1), (3, 2), (1, 15), (0, None)]
     ranges = [JudgedRange(KeyRange(), RangeFound(rows, RangeVerdict.EQUAL, total), 1, at) for rows, total in parts]
-    assert total_of(ranges) == (6, "0000000000000010")
+    found = total_of(ranges[:3])
+    assert (found.rows, found.checksum, found.is_incomplete) == (6, "0000000000000010", False)
+    assert total_of(ranges).is_incomplete

@@ -14,7 +14,7 @@ WIDER = alter(TABLE, "ALTER TABLE t ADD c DECIMAL(5,2) NOT NULL DEFAULT 1.5, ADD
 
 def seen(group: Group, member: Member, names: dict[int, str]) -> tuple[list[str], str]:
     target = alter(WIDER, "ALTER TABLE t RENAME COLUMN a TO z").structure
-    found = compared_rows(TWO.table, TABLE.structure, target, names, member, group.fills)
+    found = compared_rows(TWO.table, TABLE.structure, target, names, member, group.columns)
     return [column.name for column in found.structure.columns], found.rows
 
 

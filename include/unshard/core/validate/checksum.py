@@ -68,7 +68,7 @@ class Reason(StrEnum):
     """Why a column is not compared."""
 
     NOT_IN_TARGET = "not in the target"
-    ON_ITS_WAY = "not in the target, because its DDL is on its way"
+    ON_ITS_WAY = "on its way to the target"
     NOT_IN_SHARDS = "not in every shard"
     DROPPED = "dropped in the target by a DDL that a shard has not reached yet"
     GENERATED = "generated, and the table has no key"
@@ -127,7 +127,7 @@ def compare_structures(
 
     `changed` are the columns, in lower case, whose values are not those of the shards. A column that a shard generates
     from them has another value in the target. `dropped` are columns that shards still have and that `places` omits.
-    `coming` are columns of shards, in lower case, whose DDL is not applied.
+    `coming` are columns, in lower case, whose DDL or values of some shards are on their way.
     """
     names: dict[str, str] = {}
     for schema in (places[PLACE_TARGET], *places.values()):
@@ -137,7 +137,7 @@ def compare_structures(
     left_out: list[LeftOut] = []
     for name in names.values():
         reason = _reason(name, places, changed)
-        if reason is Reason.NOT_IN_TARGET and name.lower() in coming:
+        if reason in (Reason.NOT_IN_TARGET, Reason.NOT_IN_SHARDS) and name.lower() in coming:
             reason = Reason.ON_ITS_WAY
         if reason is None:
             generated = places[PLACE_TARGET].column(name).is_generated

@@ -6,8 +6,10 @@ The rows of a shard as they should be in a target that follows the join, for a c
 |--------------------------------------------|---------------------------------------------------------------------|
 | a column of the shard                      | its values, under the target's name                                 |
 | one that the shard lacks                   | the fill                                                            |
-| one that the shard has dropped, or that is | nothing: the column is left out of the comparison                   |
-| still to be read again from it             |                                                                     |
+| one that the shard has dropped, or whose   | nothing: the column is left out of the comparison                   |
+| DDL or values are still on their way, or   |                                                                     |
+| that the target has filled by its clock or |                                                                     |
+| functions                                  |                                                                     |
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from unshard.core.ddl.columnnames import NO_NAMES, Names, carried, with_names
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join.difference import target_with_ids
-from unshard.core.join.group import Member
+from unshard.core.join.group import ColumnHistory, Member
 from unshard.core.join.places import places_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import filled_value
@@ -33,17 +35,19 @@ def compared_rows(
     target: TableSchema,
     names: Mapping[int, str],
     member: Member,
-    fills: Mapping[int, str],
+    columns: Mapping[int, ColumnHistory],
 ) -> ReshapedShard:
-    """Return the rows of a shard with the target's columns; `names` are the target's names of the ids.
+    """Return the rows of a shard with the target's columns; `names` are the target's names of the ids in `columns`.
 
-    A column of the shard without an id, because its DDL is not accepted yet, keeps its name. If the target's column of
-    this name is left out, as after a skip, it is left out, too.
+    A column of the shard without an id, because its DDL is not accepted yet, keeps its name. If the target has a column
+    of this name, it is left out.
     """
     own = {name: member.ids[name] for name in (each.lower() for each in structure.names) if name in member.ids}
     own = {name: id for name, id in own.items() if id in names}
-    unsure = {reload.column for reload in member.reloads} | member.dropped
-    left_out = {names[id] for id in unsure if id in names}
+    filled_by_server = {id for id, column in columns.items() if column.is_filled_by_server}
+    unsure = {reload.column for reload in member.reloads} | member.dropped | (filled_by_server - {*own.values()})
+    own_only = {column.name.lower() for column in structure.columns} - own.keys()
+    left_out = {names[id] for id in unsure if id in names} | own_only.intersection(names.values())
     known = ((column, own.get(column.name.lower())) for column in structure.columns)
     kept = tuple(
         column for column, id in known if id not in unsure and (id is not None or column.name.lower() not in left_out)
@@ -51,6 +55,7 @@ def compared_rows(
     renamed = {name: names[id] for name, id in own.items() if names[id] != name}
     shown = [(column.name, renamed.get(column.name.lower(), column.name)) for column in kept]
     values = [f"{identifier(name)} AS {identifier(new)}" for name, new in shown]
+    fills = {id: column.fill for id, column in columns.items()}
     places = places_of(own, fills, target_with_ids(target, names))
     fill = {each.target_column: each.fill for each in places if not each.shard_column}
     added = [column for column in target.columns if column.name.lower() in fill.keys() - left_out]

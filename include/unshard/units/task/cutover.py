@@ -451,7 +451,7 @@ def _why_not(found: TableResult) -> str:
     if found.lost_columns:
         return f"the target lacks column {found.lost_columns[0]}"
     if found.coming_columns:
-        return f"the DDL of column {found.coming_columns[0]} is on its way"
+        return f"column {found.coming_columns[0]} is on its way"
     return found.why_pending or f"{len(found.pending)} keys have changes on their way"
 
 

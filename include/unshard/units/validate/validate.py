@@ -82,7 +82,7 @@ def named_place(shard: ComparedTable, names: Names) -> ComparedTable:
 
 def joined_place(shard: ComparedTable, target: ComparedTable, joined: JoinedTarget, member: Member) -> ComparedTable:
     """Return the place with the columns of a target that follows the join of its shards."""
-    found = compared_rows(shard.table, shard.schema, target.schema, joined.names, member, joined.group.fills)
+    found = compared_rows(shard.table, shard.schema, target.schema, joined.names, member, joined.group.columns)
     return replace(shard, schema=found.structure, reshaped=found)
 
 
@@ -150,6 +150,8 @@ class Settings:
 DEFAULTS = Settings()
 NAMED_PER_RANGE = 20_000
 """Differing keys of a range that are looked at: most of them may be on their way."""
+PLANS = 5
+"""How often a table is compared anew because its structures change."""
 POLL_SECONDS = 0.05
 MOST_DIVERTED = 10_000
 """Number of diverted rows that are searched for among the differences."""
@@ -210,7 +212,7 @@ class TableResult:
 
     @property
     def coming_columns(self) -> tuple[str, ...]:
-        """Columns of shards that the target lacks, because no window has reached their DDL."""
+        """Columns whose DDL, or whose values of some shards, are on their way to the target."""
         return tuple(each.column for each in self.lacked if each.reason is Reason.ON_ITS_WAY)
 
     @property
@@ -315,14 +317,19 @@ def _target_of(each: TableCheck | Incomparable) -> TableId:
 
 
 def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, comparison: "TableComparison") -> TableResult:
-    """Compare a table; an error that concerns it alone becomes its result."""
-    if isinstance(each, Incomparable):
-        return _without_verdict(each, waiting)
-    try:
-        return comparison.judged(each, waiting)
-    except UnshardError as error:
-        found = _incomparable(each.target.table, error, len(each.shards), each.unseen)
-        return _without_verdict(found, waiting)
+    """Compare a table; an error that concerns it alone becomes its result, unless a DDL has come meanwhile."""
+    for _ in range(PLANS):
+        if isinstance(each, Incomparable):
+            break
+        try:
+            return comparison.judged(each, waiting)
+        except UnshardError as error:
+            found = _incomparable(each.target.table, error, len(each.shards), each.unseen)
+        (again,) = plan_checks(comparison.work, [found.target])
+        each = found if again == each else again
+    else:
+        each = found
+    return _without_verdict(each, waiting)
 
 
 def _incomparable(target: TableId, error: UnshardError, shards: int = 0, unseen: Sequence[str] = ()) -> Incomparable:
@@ -466,6 +473,9 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     dropped = {name for own in columns for name in own.dropped}
     coming = {name for shard, _ in shards for name in found.columns[shard].coming if work.task.task_mode.syncs}
+    if joined := found.joined.get(target):
+        read_again = (each.column for member in joined.group.members.values() for each in member.reloads)
+        coming |= {joined.names[id] for id in read_again if id in joined.names}
     comparison = compare_structures(structures_by_place, columns_of_rules(places), dropped, coming)
     if not comparison.forms:
         reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
@@ -687,7 +697,7 @@ class TableComparison:
         if waiting.shards and check.comparison.ranged:
             held = dict.fromkeys(waiting.shards) | held_keys(self.work, states, check.target.table, key)
             waiting = replace(waiting, held_keys=held)
-        if not touched.anything and _structures(planned_check(self.work, check.target.table)) != _structures(check):
+        if not touched.anything and planned_check(self.work, check.target.table) != check:
             touched = replace(touched, anything="a structure has changed during the comparison")
         settled, pending = dict[KeyRange, list[RowDifference]](), dict[KeyRange, list[RowDifference]]()
         for span, differences in found.items():
@@ -728,7 +738,3 @@ class Look:
     pending: Mapping[KeyRange, Sequence[RowDifference]]
     touched: Touched
     waiting: NotYetInTarget
-
-
-def _structures(check: TableCheck) -> list[tuple[str, str]]:
-    return [(place.name, place.schema.create_sql) for place in check.places]
