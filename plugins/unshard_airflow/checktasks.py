@@ -71,7 +71,8 @@ class CheckTarget(TaskOperator):
             raise AirflowFailException(str(found.error))
         if found.differs:
             raise AirflowFailException(difference_text(found))
-        told: dict[str, Any] = {"equal": found.equal, "pending": len(found.pending), "unfinished": found.is_cut}
+        told: dict[str, Any] = {"equal": found.equal, "unfinished": found.is_cut}
+        told |= {"pending": len(found.pending), "pending_columns": [*found.coming_columns]}
         if proof is not None:
             told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
         if found.equal:

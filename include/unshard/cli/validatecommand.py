@@ -128,7 +128,11 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
         "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
         "differences": [{**_named(verdict, each), "because": each.because} for each in verdict.differences[:limit]],
         "more_differences": _has_more(verdict, limit),
-        "pending": {"rows": len(verdict.pending), "because": verdict.why_pending or None},
+        "pending": {
+            "rows": len(verdict.pending),
+            "columns": [*verdict.coming_columns],
+            "because": verdict.why_pending or None,
+        },
         "waiting": {
             "locks": [*verdict.waiting.locks],
             "held_rows": verdict.waiting.held_rows,
