@@ -416,6 +416,7 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         states, instance = work.meta.structures.shards(source), work.task.instance(source)
         inventory.conditions[source] = stored_condition(work, source)
+        is_followed = work.task.task_mode.syncs and work.meta.sources.get(source) is not None
         found = find_shards(connection, instance, {state.shard.table for state in states})
         for problem in found.problems:
             raise problem
@@ -435,11 +436,10 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
     for table, schema in schemas.items():
         shard = Shard(source, table)
         inventory.shards[found.targets[table]].append((shard, schema))
+        columns = TargetColumns(coming=frozenset(map(str.lower, schema.names)))
         if table in known:
-            found_columns = columns_in_target(schema, tracked[known[table]], missing.get((shard, None), ()))
-        else:
-            found_columns = TargetColumns(coming=frozenset(map(str.lower, schema.names)))
-        inventory.columns[shard] = found_columns
+            columns = columns_in_target(schema, tracked[known[table]], missing.get((shard, None), ()))
+        inventory.columns[shard] = columns if is_followed else replace(columns, coming=frozenset())
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -472,7 +472,7 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     places = tuple(_place(work, shard, schema, place, found) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     dropped = {name for own in columns for name in own.dropped}
-    coming = {name for shard, _ in shards for name in found.columns[shard].coming if work.task.task_mode.syncs}
+    coming = {name for shard, _ in shards for name in found.columns[shard].coming}
     if joined := found.joined.get(target):
         read_again = (each.column for member in joined.group.members.values() for each in member.reloads)
         coming |= {joined.names[id] for id in read_again if id in joined.names}
