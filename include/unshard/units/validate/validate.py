@@ -165,8 +165,6 @@ class TableResult:
     key: tuple[str, ...]
     compared: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-    lacked: tuple[LeftOut, ...]
-    """Those columns that the target lacks and no DDL lock explains."""
     shards: int
     chunks: int
     rows_target: int
@@ -191,6 +189,8 @@ class TableResult:
     """Whether the time was over before all chunks were compared."""
     structure: tuple[str, ...] = ()
     """How the structure of the target differs from those of its shards, beside columns that only some places have."""
+    lacked: tuple[LeftOut, ...] = ()
+    """The columns of `left_out` that the target lacks and no DDL lock explains."""
 
     @property
     def named_by(self) -> tuple[str, ...]:
@@ -345,7 +345,6 @@ def _without_verdict(each: Incomparable, waiting: NotYetInTarget) -> TableResult
         key=(),
         compared=(),
         left_out=(),
-        lacked=(),
         shards=each.shards,
         chunks=0,
         rows_target=0,
