@@ -80,7 +80,7 @@ LARGE := --rows 500000 --backlog-seconds 10
 bench: setup ## measure against peers and write docs/figures.md: about an hour
 	@sh .ci/setup $(VENV) bench
 	@$(BENCH) p q
-	@$(BENCH) f g h i j k n o
+	@$(BENCH) f g h i j k n o s
 	@$(BENCH) a b c d e l r $(LARGE)
 	@$(BENCH) m $(LARGE) --backlog-seconds 20
 	@$(BENCH) a b c d e $(LARGE) --durable
