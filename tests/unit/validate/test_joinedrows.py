@@ -31,3 +31,9 @@ def test_names_fills_and_columns_that_are_not_compared():
     assert columns == ["id", "z", "b", "c"] and "`e`" not in text
     late = replace(member, reloads=frozenset({ColumnToReload(2, ReloadReason.FILL)}))
     assert seen(group, late, names)[0] == ["id", "b", "c", "e"]
+
+
+def test_a_target_may_lack_a_name_while_it_is_changed():
+    group = joined_by(begin_group({ONE: TABLE.structure}), TWO, TABLE.structure)
+    columns, text = seen(group, group.members[TWO], {1: "id", 2: "y", 3: "b"})
+    assert columns == ["id", "a", "b"] and "`y`" not in text, "the target shows z still"

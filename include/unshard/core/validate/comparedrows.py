@@ -40,8 +40,9 @@ def compared_rows(
     """Return the rows of a shard with the target's columns; `names` are the target's names of the ids in `columns`.
 
     A column of the shard without an id, because its DDL is not accepted yet, keeps its name. If the target has a column
-    of this name, it is left out.
+    of this name, it is left out. While a target is changed, it may lack some of the names.
     """
+    names = {id: name for id, name in names.items() if name.lower() in target.by_name}
     own = {name: member.ids[name] for name in (each.lower() for each in structure.names) if name in member.ids}
     own = {name: id for name, id in own.items() if id in names}
     filled_by_server = {id for id, column in columns.items() if column.is_filled_by_server}
