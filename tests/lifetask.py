@@ -87,9 +87,17 @@ def living(
 
 
 @pytest.fixture
-def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
-    """A task of two sources with a shard each, for those that import it."""
-    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target) as made:
+def task(
+    request: pytest.FixtureRequest,
+    source_1: MariaDb,
+    source_2: MariaDb,
+    target: MariaDb,
+    unique: str,
+    tmp_path: Path,
+) -> Iterator[LifeTask]:
+    """A task of two sources with a shard each, for those that import it; a parameter has further keys of its file."""
+    keys = getattr(request, "param", {})
+    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target, **keys) as made:
         made.make_shard("s1", 1, 1, 2)
         made.make_shard("s2", 2, 3)
         yield made

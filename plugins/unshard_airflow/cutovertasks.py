@@ -35,15 +35,14 @@ class PlanCutover(TaskOperator):
     """Lists what is in the way of a cutover; fails if a person must remove some of it."""
 
     def execute(self, context: "Context") -> list[str]:
-        from unshard.core.validate.cutoverstate import CutoverPhase, Who
+        from unshard.core.validate.cutoverstate import Who
         from unshard.units.task.cutover import obstacles
 
         if context["params"]["action"] == ABORT:
             return []
         with opened_task(self.task_file) as work:
             stored = work.meta.cutovers.get()
-            is_done = stored is not None and stored.phase is CutoverPhase.DONE
-            found = () if is_done else obstacles(work)
+            found = () if stored and stored.is_done else obstacles(work)
         lines = [str(each) for each in found]
         for line in lines:
             self.log.info("cutover %s", line)

@@ -12,7 +12,7 @@ from unshard.cli.validatecommand import shown_progress
 from unshard.config.kinds import seconds_in
 from unshard.core.ddl.issuedcommands import IssuedCommand
 from unshard.core.shown import amount
-from unshard.core.validate.cutoverstate import CutoverPhase, Obstacle, StoredCutover, Who
+from unshard.core.validate.cutoverstate import Obstacle, StoredCutover, Who
 from unshard.errors.config import UsageWrong
 from unshard.units.checks.backups import refuse_older
 from unshard.units.task.cutover import (
@@ -40,9 +40,7 @@ def cutover_command(options: Namespace, console: Console) -> Answer:
     with open_work(task, only_reads=only_reads) as work:
         stored = work.meta.cutovers.get()
         if only_reads:
-            if stored is not None and stored.phase is CutoverPhase.DONE:
-                return _done(work, stored)
-            return _plan(work, stored)
+            return _done(work, stored) if stored and stored.is_done else _plan(work, stored)
         refuse_older(work)
         return _abort(work, options) if options.action == "abort" else _run(work, options, console, stored)
 
@@ -75,7 +73,7 @@ def _lines(found: tuple[Obstacle, ...]) -> list[str]:
 def _run(work: Work, options: Namespace, console: Console, stored: StoredCutover | None) -> Answer:
     within, wait = _seconds("--within", options.within), _seconds("--wait", options.wait)
     how = "sets the sources to read-only" if options.read_only else "waits until the sources are read-only"
-    if stored is None or stored.phase is not CutoverPhase.DONE:
+    if not (stored and stored.is_done):
         question = f"cut over: {how} for at most {within:.0f} s, then pauses the task"
         console.confirm(question, options.yes, _lines(obstacles(work)))
     command = IssuedCommand(CUTOVER, getpass.getuser(), "command line", options.reason)

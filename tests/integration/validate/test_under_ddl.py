@@ -1,16 +1,14 @@
 """While shards run DDL under load, `unshard validate` reports no difference and ends in no error, in both modes."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.integration.validate.test_under_load import judged, loaded, under_load
-from tests.lifetask import LifeTask, living
-from unshard_demo.servers import MariaDb
+from tests.lifetask import LifeTask, task
 
-__all__ = ["loaded"]
-pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+__all__ = ["loaded", "task"]
+MODES = "pessimistic", "optimistic"
+BOTH = pytest.mark.parametrize("task", [{"shard-mode": mode} for mode in MODES], ids=MODES, indirect=True)
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb, BOTH]
 DDL = (
     "ADD w INT DEFAULT 1",
     "MODIFY w BIGINT DEFAULT 1",
@@ -23,22 +21,6 @@ DDL = (
 )
 T = {"pessimistic": "INT DEFAULT 3", "optimistic": "TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP"}
 """Pessimistic mode reports that the times of the target are not those of the shards (docs/limits.md)."""
-
-
-@pytest.fixture(params=["pessimistic", "optimistic"])
-def task(
-    request: pytest.FixtureRequest,
-    source_1: MariaDb,
-    source_2: MariaDb,
-    target: MariaDb,
-    unique: str,
-    tmp_path: Path,
-) -> Iterator[LifeTask]:
-    sources = {"s1": source_1, "s2": source_2}
-    with living(unique, tmp_path, sources, target, **{"shard-mode": request.param}) as made:
-        made.make_shard("s1", 1, 1, 2)
-        made.make_shard("s2", 2, 3)
-        yield made
 
 
 def assert_not_wrong(task: LifeTask, wait: float, what: str) -> None:
@@ -74,3 +56,6 @@ def test_a_column_that_only_one_shard_has(loaded: LifeTask) -> None:
             assert_not_wrong(loaded, 0.0, f"after the windows: {source} {text}")
     found = judged(loaded)
     assert found.equal and {"t", "w"} <= {*found.compared}
+    loaded.target.run(f"ALTER TABLE {loaded.name}_to.t DROP w")
+    found = judged(loaded, 0.0)
+    assert (found.error, found.lost_columns) == (None, ("w",))

@@ -80,6 +80,10 @@ class StoredCutover:
     certificate: str = ""
     """JSON; empty before the end."""
 
+    @property
+    def is_done(self) -> bool:
+        return self.phase is CutoverPhase.DONE
+
 
 @dataclass(frozen=True, slots=True)
 class TouchedRanges:

@@ -58,7 +58,7 @@ from unshard.units.full.targets import on_target
 from unshard.units.task import lifecycle, live
 from unshard.units.task.optimistic import follow_rules
 from unshard.units.validate.evidence import binlog_ends, binlogs_since, positions
-from unshard.units.validate.ranges import Sessions, TableCheck, next_numbers
+from unshard.units.validate.ranges import Sessions, TableCheck, number_of_target, numbers_of_shards
 from unshard.units.validate.validate import (
     Incomparable,
     Settings,
@@ -172,8 +172,8 @@ def _missing(work: Work, checks: Sequence[TableCheck]) -> list[str]:
     statements = []
     with Sessions() as sessions:
         for check in checks:
-            number, following = next_numbers(sessions, check)
-            wanted = max(following.values(), default=0)
+            number, after_rows = number_of_target(sessions, check)
+            wanted = max([after_rows, *numbers_of_shards(sessions, check).values()])
             statements += [raise_number(check.target.table, wanted)] if wanted > number else []
     with work.target_connection() as connection:
         keys = [*structures.read_foreign_keys(connection, [check.target.table for check in checks])]
@@ -219,7 +219,7 @@ def run_cutover(
     """
     with _alone(work):
         stored = work.meta.cutovers.get() or _new(work)
-        if stored.phase is not CutoverPhase.DONE:
+        if not stored.is_done:
             if stored.phase is CutoverPhase.PROVING:
                 _refuse_obstacles(work)
             with _Windows(work) as windows:
@@ -479,7 +479,7 @@ def restore(work: Work, tell: Tell = lambda _: None) -> list[str]:
     A source that does not answer is left for the next call.
     """
     stored = work.meta.cutovers.get()
-    if stored is None or stored.phase is CutoverPhase.DONE:
+    if stored is None or stored.is_done:
         return []  # the answer to the COMMIT may be lost, but the certificate is valid
     left, done, error = list[SourceSettings](), list[str](), None
     for each in stored.changed:
@@ -505,7 +505,7 @@ def abort_cutover(work: Work, command: IssuedCommand) -> list[str] | None:
         stored = work.meta.cutovers.get()
         if stored is None:
             return None
-        if stored.phase is CutoverPhase.DONE:
+        if stored.is_done:
             raise CutoverDone(work.task.name, str(_certified(stored)["done_at"]))
         done = restore(work)
         work.meta.cutovers.remove()

@@ -20,7 +20,6 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter
 from unshard.core.rules.reshaping import ReshapedShard
 from unshard.core.sql.keyrange import NEVER, KeyRange, read_bound, write_bound
-from unshard.core.structures.comparison import ROWS_OF_TARGET
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
 from unshard.core.validate.pace import rows_of_next_range
@@ -366,25 +365,30 @@ def columns_of_rules(shards: Sequence[ComparedTable]) -> set[str]:
     return filled | {name for each in reshaped for name, _, _ in each.mapped}
 
 
-def next_numbers(sessions: Sessions, check: TableCheck) -> tuple[int, dict[str, int]]:
-    """Return the next AUTO_INCREMENT of the target, and those of its shards and after its rows, by name."""
-    target = check.target
-    column = next((each for each in target.schema.columns if each.is_counted), None)
-    if column is None:
-        return 0, {}
-    name = column.name.lower()
-    has_same_numbers = name not in columns_of_rules(check.shards)
-    counted = [each for each in check.shards if has_same_numbers and _is_counted(each, name)]
-    following = {each.name: structures.next_number(sessions.connection(each), each.table) for each in counted}
-    connection = sessions.connection(target)
+def numbers_of_shards(sessions: Sessions, check: TableCheck) -> dict[str, int]:
+    """Return the next AUTO_INCREMENT of each shard that counts the column as the target does, by name."""
+    name = _counted_column(check)
+    if not name or name in columns_of_rules(check.shards):
+        return {}
+    counted = [each for each in check.shards if name in each.schema.by_name and each.schema.by_name[name].is_counted]
+    return {each.name: structures.next_number(sessions.connection(each), each.table) for each in counted}
+
+
+def number_of_target(sessions: Sessions, check: TableCheck) -> tuple[int, int]:
+    """Return the next AUTO_INCREMENT of the target, and the number after its rows; 0 if it counts no column."""
+    name, target = _counted_column(check), check.target
+    if not name:
+        return 0, 0
+    connection, after_rows = sessions.connection(target), 0
     if any(index.columns[0].lower() == name for index in target.schema.indexes):
-        ends = tablerows.value_range(connection, target.table, column.name)
-        following[ROWS_OF_TARGET] = ends[1] + 1 if ends else 1
-    return structures.next_number(connection, target.table), following
+        ends = tablerows.value_range(connection, target.table, target.schema.column(name).name)
+        after_rows = ends[1] + 1 if ends else 1
+    return structures.next_number(connection, target.table), after_rows
 
 
-def _is_counted(place: ComparedTable, column: str) -> bool:
-    return column in place.schema.by_name and place.schema.by_name[column].is_counted
+def _counted_column(check: TableCheck) -> str:
+    """Return the column of the target with AUTO_INCREMENT, in lower case; empty for a target without one."""
+    return next((each.name.lower() for each in check.target.schema.columns if each.is_counted), "")
 
 
 @dataclass(slots=True)

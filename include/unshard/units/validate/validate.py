@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
+from math import inf
 
 from unshard.adapters import mysql, structures, tablerows
 from unshard.config import Instance, ShardMode
@@ -58,7 +59,8 @@ from unshard.units.validate.ranges import (
     agree,
     columns_of_rules,
     narrow,
-    next_numbers,
+    number_of_target,
+    numbers_of_shards,
     union,
 )
 from unshard.units.work import Work
@@ -618,21 +620,20 @@ class TableComparison:
 
     def _numbers(self, check: TableCheck) -> tuple[Mapping[str, int], Mapping[str, Location]]:
         """Return the next AUTO_INCREMENT values of the shards, and how far windows must come to bring their rows."""
-        number, following = next_numbers(self.sessions, check)
-        is_behind = number_differences(check.target.table, number, following) and self.work.task.task_mode.syncs
-        sources = positions(self.work, [*check.tables_by_source]) if is_behind else ()
-        return following, binlog_ends(self.work, sources)
+        given = numbers_of_shards(self.sessions, check)
+        number, _ = number_of_target(self.sessions, check) if given and self.work.task.task_mode.syncs else (inf, 0)
+        sources = positions(self.work, [*check.tables_by_source]) if max(given.values(), default=0) > number else ()
+        return given, binlog_ends(self.work, sources)
 
     def _wrong_numbers(
         self, check: TableCheck, given: Mapping[str, int], until: Mapping[str, Location]
     ) -> tuple[str, ...]:
         """Return that the target would give a number by AUTO_INCREMENT that is given already, and what mends it."""
         reached = positions(self.work, [*until])
-        number, now = next_numbers(self.sessions, check)
+        number, after_rows = number_of_target(self.sessions, check)
         if any(reached[source] < end for source, end in until.items()):
             given = {}  # their rows may be on their way
-        own = {name: value for name, value in now.items() if name == ROWS_OF_TARGET}
-        return number_differences(check.target.table, number, {**given, **own})
+        return number_differences(check.target.table, number, {**given, ROWS_OF_TARGET: after_rows})
 
     def _chosen(self, target: TableId, key: Sequence[str]) -> tuple[Chosen, int]:
         """Choose the ranges to compare by the ledger; return the number of this validation, too."""
