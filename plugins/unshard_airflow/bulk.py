@@ -11,13 +11,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from unshard.config import Task, is_spark_master
+import unshard
+from unshard.config import Connections, Task, is_spark_master
 from unshard.config.allowed import allowed_spark_connection
 from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from unshard.units.work import Work
 
-PROJECT = Path(__file__).resolve().parents[2]
 PLAIN_MASTER = "unshard_plain_master"
 """Connection id for the Spark provider if the task file names a master directly."""
 TELL_SECONDS = 10.0
@@ -54,7 +54,7 @@ class BulkOperator(UnitOperator):
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
-            with self._told(work):
+            with telling(self.log, lambda: told(work, self.source, self.done)):
                 if is_submitted(work.task.options.bulk_connection):
                     self._submit(work.task)
                 else:
@@ -65,32 +65,6 @@ class BulkOperator(UnitOperator):
         """Run the unit in this process, on the session that it opens."""
         raise NotImplementedError
 
-    @contextlib.contextmanager
-    def _told(self, work: "Work") -> Iterator[None]:
-        """Log the progress of the job while it runs and at its end."""
-        ended = threading.Event()
-        teller = threading.Thread(target=self._tell, args=(work, ended), name="progress", daemon=True)
-        teller.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            teller.join(TELL_SECONDS)
-
-    def _tell(self, work: "Work", ended: threading.Event) -> None:
-        from unshard.errors import UnshardError
-
-        logged, is_over = "", False
-        while not is_over:
-            is_over = ended.wait(TELL_SECONDS)
-            try:
-                text = told(work, self.source, self.done)
-            except UnshardError as error:
-                text = f"progress cannot be read: {error}"
-            if text and text != logged:
-                self.log.info("%s", text)
-            logged = text
-
     def on_kill(self) -> None:
         """End the submitted application when the task is stopped."""
         if (hook := getattr(self, "_hook", None)) is not None:
@@ -98,6 +72,8 @@ class BulkOperator(UnitOperator):
 
     def _submit(self, task: Task) -> None:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        from unshard.adapters.spark import spark_job
 
         connection = task.options.bulk_connection
         if is_spark_master(connection):
@@ -111,7 +87,7 @@ class BulkOperator(UnitOperator):
         )
         # Secrets are passed in the environment: the hook's env_vars would be visible on YARN's command line.
         try:
-            self._hook.submit(str(PROJECT / "spark_jobs" / self.job), env=submit_environment(task))
+            self._hook.submit(str(spark_job(self.job)), env=submit_environment(task))
         except AirflowException as error:
             if (told := permanent_error(str(error))) is not None:
                 raise AirflowFailException(told) from error
@@ -142,6 +118,34 @@ class Load(BulkOperator):
         load(work, self.source)
 
 
+@contextlib.contextmanager
+def telling(log: Any, text: Callable[[], str]) -> Iterator[None]:
+    """Log the progress while the block runs and at its end, if it has changed."""
+    from unshard.errors import UnshardError
+
+    ended = threading.Event()
+
+    def tell() -> None:
+        logged, is_over = "", False
+        while not is_over:
+            is_over = ended.wait(TELL_SECONDS)
+            try:
+                now = text()
+            except UnshardError as error:
+                now = f"progress cannot be read: {error}"
+            if now and now != logged:
+                log.info("%s", now)
+            logged = now
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join(TELL_SECONDS)
+
+
 def is_submitted(connection: str) -> bool:
     """Whether bulk work uses spark-submit; the address must be one that task files may name."""
     from unshard.adapters.spark import address
@@ -157,10 +161,10 @@ def settings(connection: str) -> dict[str, str]:
 
 def submit_environment(task: Task) -> dict[str, str]:
     """Return the environment of spark-submit, with the package path and the connections that the job resolves."""
-    path = [str(PROJECT / "include"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    path = [str(Path(unshard.__file__).parents[1]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
-        **dict(_secrets(task)),
+        **secrets_of(task),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         "PYSPARK_PYTHON": sys.executable,
         "PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))),
@@ -190,8 +194,8 @@ def told(work: "Work", source: str, done: str) -> str:
     return f"source {source}: {done} {part.done}/{part.chunks} chunks, {part}" if part.chunks else ""
 
 
-def _secrets(task: Task) -> Iterator[tuple[str, str]]:
+def secrets_of(task: Task, connections: Connections = airflow_connections) -> dict[str, str]:
+    """Return the connections that a task names as environment variables, of which the engine reads them."""
     endpoints = [task.target, *(instance.source.endpoint for instance in task.instances)]
     named = {endpoint.conn_id for endpoint in endpoints} | {task.options.storage_conn_id}
-    for conn_id in filter(None, named):
-        yield variable_of(conn_id), json.dumps(dict(airflow_connections(conn_id)))
+    return {variable_of(each): json.dumps(dict(connections(each))) for each in filter(None, named)}

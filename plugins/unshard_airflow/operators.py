@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import DagRunTriggerException
 
-from unshard.config import load_task
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.options import task_with_options
 from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import failures_told
 
@@ -39,7 +39,7 @@ def opened_task(task_file: str) -> "Iterator[Work]":
     from unshard.units.checks.backups import refuse_older
     from unshard.units.work import open_work
 
-    with failures_told(), open_work(load_task(Path(task_file)), airflow_connections) as work:
+    with failures_told(), open_work(task_with_options(Path(task_file)), airflow_connections) as work:
         refuse_older(work)
         yield work
 
@@ -97,7 +97,7 @@ class Precheck(UnitOperator):
         from unshard.units.task.status import begun, refuse_paused_task
 
         with failures_told():
-            task = _starting(load_task(Path(self.task_file)), context)
+            task = _starting(task_with_options(Path(self.task_file)), context)
             for warning in task.brief_warnings:
                 self.log.warning("%s", warning)
             refuse_paused_task(task, airflow_connections)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TaskSuccessEvent, TriggerEvent
 
-from unshard.config import has_changed, load_task
+from unshard.config import has_changed
 from unshard.core.masking import statement
 from unshard.core.shown import as_json, listed, visible
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.options import task_with_options
 
 if TYPE_CHECKING:
     from unshard.config import Task
@@ -258,7 +259,7 @@ def _open(file: str) -> OpenTask:
     from unshard.units.work import open_work
 
     with contextlib.ExitStack() as stack:
-        work = stack.enter_context(open_work(load_task(Path(file)), airflow_connections, only_reads=True))
+        work = stack.enter_context(open_work(task_with_options(Path(file)), airflow_connections, only_reads=True))
         return OpenTask(work, stack.pop_all())
 
 

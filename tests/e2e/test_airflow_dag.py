@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.merge import SUBMIT, Merge, merging
+from unshard_airflow.bundle import CHECKED_OUT
 from unshard_demo import airflow
 from unshard_demo.servers import MariaDb
 
@@ -44,7 +45,7 @@ def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dic
     """Run one DAG by `dag.test()` and require a state; return the states of the run and its tasks."""
     env = airflow.prepare_airflow(merge.folder / "airflow", merge.tasks, merge.connections)
     told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
-    dags = str(airflow.PROJECT / "dags")
+    dags = str(CHECKED_OUT)
     with log.open("ab") as output:
         command = [sys.executable, "-c", RUN, dags, f"unshard_{kind}__{merge.name}", str(told), json.dumps(conf)]
         subprocess.run(command, env=env, check=False, timeout=SECONDS, stdout=output, stderr=output)
