@@ -120,7 +120,8 @@ class Cell:
         return done.stdout
 
     def _environment(self) -> Mapping[str, str]:
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG", "JAVA_HOME") if name in os.environ}
+        foreign = ("AIRFLOW", "_AIRFLOW", "UNSHARD", "PYTHON", "VIRTUAL_ENV")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         return {**kept, "AIRFLOW_HOME": str(self._folder / "home"), "PYTHONPATH": str(self._folder / "demo")}
 
 
