@@ -26,7 +26,7 @@ from unshard_demo.servers import free_port
 
 PACKAGES = Path(__file__).absolute().parents[1]
 """The folder that has this package: `include` of a clone, or a link to it where unshard is installed from wheels."""
-BUNDLE = [{"name": "unshard", "classpath": "unshard_airflow.bundle.UnshardTasksBundle", "kwargs": {}}]
+BUNDLE = [{"name": "unshard", "classpath": "airflow.provider.unshard.UnshardTasksBundle", "kwargs": {}}]
 START_SECONDS = 900.0
 STOP_SECONDS = 20.0
 USER = "admin"

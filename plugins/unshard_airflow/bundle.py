@@ -1,7 +1,7 @@
 """A DAG bundle of task files: it needs no DAG file in Airflow's folders.
 
     [dag_processor]
-    dag_bundle_config_list = [{"name": "unshard", "classpath": "unshard_airflow.bundle.UnshardTasksBundle",
+    dag_bundle_config_list = [{"name": "unshard", "classpath": "airflow.provider.unshard.UnshardTasksBundle",
         "kwargs": {}}]
 
 The version is a digest of the task files, for people. A run is never bound to a version: unshard works with the present

@@ -16,6 +16,7 @@ from unshard.core.variables import (
     STORAGE_PATHS,
 )
 
+PUBLIC = "airflow.provider.unshard"
 SECTION, NOTIFIER, TASKS_FOLDER = "unshard", "notifier", "tasks_folder"
 VERSION = "0.1.0"
 """Also the version in plugins/pyproject.toml."""
@@ -77,16 +78,16 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Merges sharded MySQL/MariaDB tables into one table of a TiDB, MySQL or MariaDB target.",
         "versions": [VERSION],
         "integrations": [integration],
-        "operators": [modules | {"python-modules": ["unshard_airflow.api"]}],
-        "hooks": [modules | {"python-modules": ["unshard_airflow.hook"]}],
+        "operators": [modules | {"python-modules": [PUBLIC]}],
+        "hooks": [modules | {"python-modules": [PUBLIC]}],
         "triggers": [modules | {"python-modules": ["unshard_airflow.watch"]}],
-        "bundles": [modules | {"python-modules": ["unshard_airflow.bundle"]}],
+        "bundles": [modules | {"python-modules": [PUBLIC]}],
         "connection-types": [
-            {"connection-type": "unshard", "hook-class-name": "unshard_airflow.hook.UnshardHook"},
+            {"connection-type": "unshard", "hook-class-name": f"{PUBLIC}.UnshardHook"},
         ],
-        "notifications": ["unshard_airflow.alerts.FailureNotifier"],
-        "extra-links": ["unshard_airflow.links.LockRunLink", "unshard_airflow.links.DifferenceRunLink"],
-        "cli": ["unshard_airflow.airflowcommand.get_cli_commands"],
+        "notifications": [f"{PUBLIC}.FailureNotifier"],
+        "extra-links": [f"{PUBLIC}.LockRunLink", f"{PUBLIC}.DifferenceRunLink"],
+        "cli": [f"{PUBLIC}.get_cli_commands"],
         "config": {
             SECTION: {"description": "The folder of the task files, and limits of these files.", "options": options}
         },

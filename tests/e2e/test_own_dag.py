@@ -1,4 +1,4 @@
-"""A migration in a DAG of a user, with the public operators of `unshard_airflow.api`, by `dag.test()`."""
+"""A migration in a DAG of a user, with the public operators of `airflow.provider.unshard`, by `dag.test()`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 DAGS = """
 from datetime import datetime
 from airflow.sdk import DAG
-from unshard_airflow.api import UnshardUnlock, migration
+from airflow.provider.unshard import UnshardUnlock, migration
 
 with DAG("own", schedule=None, start_date=datetime(2026, 1, 1)):
     migration("{task}", retries=0)

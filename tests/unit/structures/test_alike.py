@@ -52,7 +52,6 @@ def test_collations_that_have_another_name_since_are_the_same() -> None:
     [
         ("", "stored generated", True),
         ("", "virtual generated", False),
-        ("virtual generated", "stored generated", False),
         ("stored generated", "", False),
         ("", "", True),
     ],
