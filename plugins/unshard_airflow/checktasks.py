@@ -101,6 +101,7 @@ def difference_text(found: "TableResult") -> str:
         key = each.named(found.named_by)
         lines.append(f"{each.kind}: {key}{f' ({each.because})' if each.because else ''}")
     lines += [f"lost column: {column}" for column in found.lost_columns]
+    lines += [f"perhaps because {each}" for each in found.reloads]
     return "\n".join(lines)
 
 

@@ -43,18 +43,16 @@ def run_own(merge: Merge, dag: str, state: str = "success", **conf: str) -> dict
 
 def test_a_migration_is_a_part_of_a_dag(merge: Merge) -> None:
     """It loads, follows, proves; it waits at a DDL lock, goes on after an unlock, and finds a wrong row."""
-    merge.change(1)
     assert run_own(merge, "own") == dict.fromkeys(STEPS, "success")
-    merge.change(2)
-    assert set(run_own(merge, "own").values()) == {"success"}
     assert merge.assert_equal() > 0
 
     first, *others = [(source, table) for source, tables in merge.shards.items() for table in tables]
+    merge.change(1)
     merge.sources[first[0]].run(f"ALTER TABLE {first[1]} ADD COLUMN note VARCHAR(9)")
     merge.sources[first[0]].run(f"UPDATE {first[1]} SET note = 'x' WHERE id < 20")
     tasks = run_own(merge, "own", "failed")
     assert (tasks["migration.full_load"], tasks["migration.follow"]) == ("success", "failed")
-    ((lock,),) = merge.target.run(f"SELECT id FROM {merge.name}_meta.ddl_lock")
+    ((lock,),) = merge.target.run(f"SELECT lock_id FROM {merge.name}_meta.ddl_lock")
     run_own(merge, "unlock", lock=lock)
     for source, table in others:
         merge.sources[source].run(f"ALTER TABLE {table} ADD COLUMN note VARCHAR(9)")

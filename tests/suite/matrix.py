@@ -2,10 +2,12 @@
 
 `python -m tests.suite.matrix [--page FILE] [COMBINATION ...]`; a combination is `3.3.2/4.2.0/3.11`. Each one installs
 the wheels of `build/dist` and stock Airflow, asks Airflow for the provider, runs the demo (a full load and a shard DDL
-under load, target = union), and uninstalls. The outputs are in `build/matrix`.
+under load, target = union), and uninstalls. `none` in place of Airflow's version runs the tutorial without Airflow. The
+outputs are in `build/matrix`.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -16,16 +18,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import tutorial
+
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "build" / "dist"
 FOLDER = ROOT / "build" / "matrix"
 COMBINATIONS = (
+    "none/4.3.0/3.13",
     "3.1.8/4.0.4/3.11",
     "3.2.2/4.1.3/3.12",
     "3.3.2/4.2.0/3.11",
     "3.3.2/4.2.0/3.12",
     "3.3.2/4.2.0/3.13",
 )
+NONE = "none"
+MOST_PACKAGES = 12
 PROVIDER = "apache-airflow-provider-unshard"
 BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
 
@@ -47,82 +54,96 @@ class Failed(Exception):
 
 
 class Cell:
-    """One combination in its own virtual environment."""
+    """A virtual environment of its own, with the wheels of one combination."""
 
     def __init__(self, combination: Combination) -> None:
-        self._combination = combination
-        self._folder = FOLDER / str(combination).replace("/", "-")
-        self._bin = self._folder / "venv" / "bin"
-        self._log = self._folder / "log"
+        self.combination = combination
+        self.folder = FOLDER / str(combination).replace("/", "-")
+        self.bin = self.folder / "venv" / "bin"
 
-    def run(self) -> None:
-        """Raise Failed at the first step that fails."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
-        self._install()
-        self._ask()
-        self._demo()
+    def run(self) -> str:
+        """Return a remark; raises Failed at the first step that fails."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        # The environment has neither the clone nor its tests; the package that starts servers is linked into it.
+        (self.folder / "demo").mkdir(parents=True)
+        (self.folder / "demo" / "unshard_demo").symlink_to(ROOT / "include" / "unshard_demo")
+        self.call(uv(), "venv", "--python", self.combination.python, str(self.bin.parent))
+        remark = self.steps()
         self._uninstall()
-        shutil.rmtree(self._folder / "venv")
+        shutil.rmtree(self.folder / "venv")
+        return remark
 
-    def _install(self) -> None:
-        versions = self._combination
-        self._call(_uv(), "venv", "--python", versions.python, str(self._bin.parent))
-        wanted = [
-            *map(str, sorted(DIST.glob("*.whl"))),
-            f"apache-airflow=={versions.airflow}",
-            f"pyspark=={versions.spark}",
-            f"pyspark-client=={versions.spark}",
-            "pandas<3",
-        ]
-        self._call(_uv(), "pip", "install", "--python", str(self._bin / "python"), "--compile-bytecode", *wanted)
-        # The environment has neither the clone nor its tests; the demo alone is linked into it.
-        (self._folder / "demo").mkdir()
-        (self._folder / "demo" / "unshard_demo").symlink_to(ROOT / "include" / "unshard_demo")
+    def steps(self) -> str:
+        """Install the wheels and use them."""
+        raise NotImplementedError
 
-    def _ask(self) -> None:
-        self._call(self._bin / "airflow", "db", "migrate")
+    def install(self, *packages: str) -> None:
+        """Install packages into the environment."""
+        self.call(uv(), "pip", "install", "--python", str(self.bin / "python"), "--compile-bytecode", *packages)
+
+    def _uninstall(self) -> None:
+        self.call(uv(), "pip", "uninstall", "--python", str(self.bin / "python"), PROVIDER, "unshard")
+        if left := [str(path) for path in self.bin.parent.rglob("unshard*") if "__pycache__" not in path.parts]:
+            raise Failed(f"pip uninstall leaves {left}")
+
+    def call(self, *command: object, stdin: str = "") -> str:
+        """Run a command, and return its output, which is also in the log."""
+        words, log = [str(word) for word in command], self.folder / "log"
+        foreign = ("AIRFLOW", "_AIRFLOW", "UNSHARD", "PYTHON", "VIRTUAL_ENV")
+        own = {"AIRFLOW_HOME": str(self.folder / "home"), "PYTHONPATH": str(self.folder / "demo")}
+        own |= {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            words,
+            env={name: value for name, value in os.environ.items() if not name.startswith(foreign)} | own,
+            cwd=self.folder,
+            text=True,
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=1800,
+        )
+        with log.open("a") as file:
+            file.write(f"$ {' '.join(words)}\n{done.stdout}{done.stderr}\n")
+        if done.returncode:
+            raise Failed(f"{' '.join(words)[:100]} ended with {done.returncode}: {log}")
+        return done.stdout
+
+
+class WithAirflow(Cell):
+    """Both wheels beside stock Airflow: the provider is there, and the demo ends with target = union."""
+
+    def steps(self) -> str:
+        versions = self.combination
+        spark = f"pyspark=={versions.spark}", f"pyspark-client=={versions.spark}", "pandas<3"
+        self.install(*map(str, sorted(DIST.glob("*.whl"))), f"apache-airflow=={versions.airflow}", *spark)
+        self.call(self.bin / "airflow", "db", "migrate")
         self._find("providers list", PROVIDER)
         self._find("plugins", "unshard")
         self._find("config list --section unshard", "spark_masters")
-        self._find("unshard -- --version", "unshard 0.1.0")
-
-    def _demo(self) -> None:
-        command = "run", "--folder", str(self._folder / "stage")
-        told = self._call(self._bin / "python", "-m", "unshard_demo", *command)
-        if "equal: " not in told:
+        self._find("unshard check --help", "usage: unshard check")
+        if "equal: " not in self.call("python", "-m", "unshard_demo", "run", "--folder", self.folder / "stage"):
             raise Failed("the demo does not say that the target equals the union")
-
-    def _uninstall(self) -> None:
-        self._call(_uv(), "pip", "uninstall", "--python", str(self._bin / "python"), PROVIDER, "unshard")
-        if left := [str(path) for path in self._bin.parent.rglob("unshard*") if "__pycache__" not in path.parts]:
-            raise Failed(f"pip uninstall leaves {left}")
-        if PROVIDER in self._airflow("providers list"):
-            raise Failed("Airflow still lists the provider")
+        return "equal"
 
     def _find(self, command: str, text: str) -> None:
-        if text not in self._airflow(command):
+        if text not in self.call(self.bin / "airflow", *command.split()):
             raise Failed(f"airflow {command} does not show {text}")
 
-    def _airflow(self, command: str) -> str:
-        return self._call(self._bin / "airflow", *command.split())
 
-    def _call(self, *command: object) -> str:
-        """Run a command, and return its output, which is also in the log."""
-        words = [str(word) for word in command]
-        done = subprocess.run(
-            words, env=self._environment(), cwd=self._folder, text=True, capture_output=True, check=False, timeout=1800
-        )
-        with self._log.open("a") as log:
-            log.write(f"$ {' '.join(words)}\n{done.stdout}{done.stderr}\n")
-        if done.returncode:
-            raise Failed(f"{' '.join(words)[:100]} ended with {done.returncode}: {self._log}")
-        return done.stdout
+class Alone(Cell):
+    """The wheel of the command line without Airflow: few packages, and the tutorial."""
 
-    def _environment(self) -> Mapping[str, str]:
-        foreign = ("AIRFLOW", "_AIRFLOW", "UNSHARD", "PYTHON", "VIRTUAL_ENV")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        return {**kept, "AIRFLOW_HOME": str(self._folder / "home"), "PYTHONPATH": str(self._folder / "demo")}
+    def steps(self) -> str:
+        self.install(str(next(DIST.glob("unshard-*.whl"))), f"pyspark=={self.combination.spark}")
+        listed = self.call(uv(), "pip", "list", "--python", str(self.bin / "python"), "--format", "json")
+        others = {each["name"] for each in json.loads(listed)} - {"unshard"}
+        if len(others) > MOST_PACKAGES:
+            raise Failed(f"{len(others)} packages are installed: {', '.join(sorted(others))}")
+        page = tutorial.PAGE.read_text().replace("$PWD/.venv/bin", str(self.bin))
+        told = self.call("bash", stdin=tutorial.script(page))
+        if told.count("target and union of the shards are equal") != page.count("unshard validate"):
+            raise Failed("a validation of the tutorial does not say that target and union are equal")
+        return f"equal (tutorial); {len(others)} other packages"
 
 
 def main() -> int:
@@ -135,14 +156,14 @@ def main() -> int:
     for text in options.combinations:
         began, combination = time.monotonic(), Combination(*text.split("/"))
         try:
-            Cell(combination).run()
-            results[combination] = "equal"
+            cell = WithAirflow(combination) if combination.airflow != NONE else Alone(combination)
+            results[combination] = cell.run()
         except (Failed, subprocess.TimeoutExpired) as error:
             results[combination] = f"**{error}**"
         print(f"{combination}: {results[combination]}, {time.monotonic() - began:.0f} s", flush=True)
     if options.page:
         write(options.page, results)
-    return int(any(result != "equal" for result in results.values()))
+    return int(any("equal" not in result for result in results.values()))
 
 
 def write(page: Path, results: Mapping[Combination, str]) -> None:
@@ -159,7 +180,8 @@ def _table(results: Mapping[Combination, str]) -> Iterator[str]:
         yield f"| {each.airflow} | {each.spark} | {each.python} | {result} |"
 
 
-def _uv() -> str:
+def uv() -> str:
+    """Return the path of uv in the environment of the tests."""
     return str(Path(sys.executable).with_name("uv"))
 
 

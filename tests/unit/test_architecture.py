@@ -317,7 +317,7 @@ FOLDERS: dict[str, set[str]] = {
     "units/rows": set(),
     "units/full": {"units/ddl", "units/relay", "units/rows"},
     "units/window": {"units/ddl", "units/relay", "units/rows", "units/full"},
-    "units/validate": {"units/full", "units/relay", "units/rows", "units/window"},
+    "units/validate": {"units/ddl", "units/full", "units/relay", "units/rows", "units/window"},
     "units/checks": {"units/ddl", "units/relay", "units/rows", "units/full", "units/window"},
     "units/task": {"units/checks", "units/ddl", "units/relay", "units/full", "units/window", "units/validate"},
 }
