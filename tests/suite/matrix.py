@@ -119,6 +119,7 @@ class WithAirflow(Cell):
         self.call(self.bin / "airflow", "db", "migrate")
         self._find("providers list", PROVIDER)
         self._find("plugins", "unshard")
+        self._find("providers hooks", "UnshardHook")
         self._find("config list --section unshard", "spark_masters")
         self._find("unshard check --help", "usage: unshard check")
         if "equal: " not in self.call("python", "-m", "unshard_demo", "run", "--folder", self.folder / "stage"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from airflow.configuration import conf
+from airflow.providers_manager import ProvidersManager
 
 from unshard import config
 from unshard_airflow import airflowcommand, api, bundle, options
@@ -74,6 +75,8 @@ def test_airflow_finds_the_installed_provider() -> None:
     names = {point.name for point in metadata.entry_points(group="apache_airflow_provider") if "unshard" in point.value}
     assert names == {"provider_info"}
     assert conf.get("unshard", "spark_masters") == "local[*] yarn"
+    hook = ProvidersManager().hooks["unshard"]
+    assert hook is not None and (hook.hook_name, hook.connection_testable) == (api.UnshardHook.hook_name, True)
 
 
 def test_an_option_gets_its_value_from_airflow_and_its_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
