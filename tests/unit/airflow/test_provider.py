@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from airflow.configuration import conf
-from airflow.providers_manager import ProvidersManager
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from unshard import config
 from unshard_airflow import airflowcommand, api, bundle, options
@@ -75,7 +75,7 @@ def test_airflow_finds_the_installed_provider() -> None:
     names = {point.name for point in metadata.entry_points(group="apache_airflow_provider") if "unshard" in point.value}
     assert names == {"provider_info"}
     assert conf.get("unshard", "spark_masters") == "local[*] yarn"
-    hook = ProvidersManager().hooks["unshard"]
+    hook = ProvidersManagerTaskRuntime().hooks["unshard"]
     assert hook is not None and (hook.hook_name, hook.connection_testable) == (api.UnshardHook.hook_name, True)
 
 

@@ -112,9 +112,9 @@ def test_nothing_is_published_beyond_loopback() -> None:
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_long_running_services_have_health_checks() -> None:
+def test_long_running_services_have_health_checks_and_a_limit_of_memory() -> None:
     lasting = [body for body in SERVICES.values() if body["restart"] != "no"]
-    assert lasting and all("healthcheck" in body for body in lasting)
+    assert lasting and all({"healthcheck", "mem_limit"} <= body.keys() for body in lasting)
 
 
 def test_secrets_come_from_the_env_file() -> None:
