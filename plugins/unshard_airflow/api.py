@@ -9,8 +9,8 @@ Each operator may be retried and cleared at any time: the state is in the meta t
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import TaskGroup, chain
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from unshard.core.model import TableId
 from unshard.core.shown import as_json

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 
 from unshard.core.model import Server, TableId
