@@ -9,7 +9,8 @@ from tests.e2e.merge import Merge, merging
 from tests.e2e.test_airflow_dag import run_in
 from unshard_demo.servers import MariaDb
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
+ALL = pytest.mark.test_all("tests/integration/task/test_operators.py calls the same operators")
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, ALL]
 DAGS = """
 from datetime import datetime
 from airflow.sdk import DAG
