@@ -5,13 +5,12 @@ uses spark-submit, which separates bulk work from windows. `spark_connect` (or a
 of a Connect server. Both run the code of `spark_jobs/*.py`.
 """
 
-import contextlib
 import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,10 +22,12 @@ from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened_task
+from unshard_airflow.stats import repeated, send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.full.fullprogress import Progress
     from unshard.units.work import Work
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,7 @@ class BulkOperator(UnitOperator):
     job: ClassVar[str] = ""
     done: ClassVar[str] = ""
     """The phase at the end of the job."""
+    _logged = ""
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.task.state import Phase
@@ -54,7 +56,7 @@ class BulkOperator(UnitOperator):
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
-            with self._told(work):
+            with repeated(partial(self._tell, work), TELL_SECONDS):
                 if is_submitted(work.task.options.bulk_connection):
                     self._submit(work.task)
                 else:
@@ -65,31 +67,20 @@ class BulkOperator(UnitOperator):
         """Run the unit in this process, on the session that it opens."""
         raise NotImplementedError
 
-    @contextlib.contextmanager
-    def _told(self, work: "Work") -> Iterator[None]:
-        """Log the progress of the job while it runs and at its end."""
-        ended = threading.Event()
-        teller = threading.Thread(target=self._tell, args=(work, ended), name="progress", daemon=True)
-        teller.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            teller.join(TELL_SECONDS)
-
-    def _tell(self, work: "Work", ended: threading.Event) -> None:
+    def _tell(self, work: "Work") -> None:
+        """Log the progress of the job, and send it as metrics."""
         from unshard.errors import UnshardError
+        from unshard.units.task.metrics import of_load
 
-        logged, is_over = "", False
-        while not is_over:
-            is_over = ended.wait(TELL_SECONDS)
-            try:
-                text = told(work, self.source, self.done)
-            except UnshardError as error:
-                text = f"progress cannot be read: {error}"
-            if text and text != logged:
-                self.log.info("%s", text)
-            logged = text
+        try:
+            found = progress(work, self.source)
+            send(of_load(work.task.name, **found))
+            text = told(self.source, self.done, found["dump" if self.done == Dump.done else "load"])
+        except UnshardError as error:
+            text = f"progress cannot be read: {error}"
+        if text and text != self._logged:
+            self.log.info("%s", text)
+        self._logged = text
 
     def on_kill(self) -> None:
         """End the submitted application when the task is stopped."""
@@ -184,9 +175,8 @@ def progress(work: "Work", source: str) -> Mapping[str, Any]:
     return {"source": source, "dump": dump, "load": load}
 
 
-def told(work: "Work", source: str, done: str) -> str:
+def told(source: str, done: str, part: "Progress") -> str:
     """`source s1: dumped 3/8 chunks, 37.5 %, …`; empty before there are chunks."""
-    part = progress(work, source)["dump" if done == Dump.done else "load"]
     return f"source {source}: {done} {part.done}/{part.chunks} chunks, {part}" if part.chunks else ""
 
 

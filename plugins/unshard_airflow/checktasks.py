@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.sdk.observability import stats
 
 from unshard.core.model import Server, TableId
 from unshard_airflow.operators import TaskOperator, opened_task
+from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.core.validate.ledger import Proof
     from unshard.units.validate.validate import TableResult
 
 NAMED = 20
@@ -50,6 +49,7 @@ class CheckTarget(TaskOperator):
         self.target = target
 
     def execute(self, context: "Context") -> Any:
+        from unshard.units.task.metrics import of_proof
         from unshard.units.validate.validate import Settings, validate
 
         table = TableId(*self.target.split(".", 1))
@@ -66,7 +66,7 @@ class CheckTarget(TaskOperator):
             server = work.target
         self.log.info("checked target=%s %s", table, proof)
         if proof is not None:
-            measure(work.task.name, proof)
+            send(of_proof(work.task.name, proof))
         if found.error:
             raise AirflowFailException(str(found.error))
         if found.differs:
@@ -78,14 +78,6 @@ class CheckTarget(TaskOperator):
         if found.equal:
             context["outlet_events"][self.outlets[0]].add(table_asset(server, table), extra=told)
         return told
-
-
-def measure(task: str, proof: "Proof") -> None:
-    """Send how much of a target table is proven to where Airflow's metrics go."""
-    tags = {"task": task, "target": str(proof.target)}
-    stats.gauge("unshard.proven_percent", proof.percent, tags=tags)
-    stats.gauge("unshard.oldest_proof_seconds", round(proof.age.total_seconds()), tags=tags)
-    stats.gauge("unshard.differing_ranges", proof.different, tags=tags)
 
 
 def difference_text(found: "TableResult") -> str:

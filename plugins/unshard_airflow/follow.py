@@ -15,9 +15,11 @@
 work of a killed or cleared one.
 """
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -31,6 +33,7 @@ from unshard_airflow.links import LockRunLink
 from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
+from unshard_airflow.stats import STATE_SECONDS, repeated, send, send_state
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -79,6 +82,7 @@ class Follow(WindowOperator):
         from unshard.core.task.state import Phase
         from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, RunTally, follow
+        from unshard.units.task.metrics import of_live_run
         from unshard.units.task.run import goals
 
         work.meta.pauses.refuse()
@@ -103,7 +107,11 @@ class Follow(WindowOperator):
         else:
             found = goals(work, ready, tally, run.note)
             ready, ends = list(found), Ends(goals=found, is_asked=run.is_asked, executes=False)
-        end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
+        send(of_live_run(work.task.name, ready))
+        # The watcher sends the state of a continuous task, also while no live run is at work.
+        state = partial(send_state, self.task_file)
+        with contextlib.nullcontext() if self.is_continuous else repeated(state, STATE_SECONDS):
+            end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
         self.log.info("live run has ended reason=%s", end)
         context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))
         told = run.tell(str(end))
@@ -135,15 +143,19 @@ class _Run:
         self.stopped: tuple[SuspendedTarget, ...] = ()
 
     def note(self, note: "Note") -> None:
-        """Log an error and the engines that a target does not get; keep suspended targets."""
+        """Log an error and the engines that a target does not get; keep suspended targets; send metrics."""
         from unshard.units.task.live import Trouble, WindowDone
+        from unshard.units.task.metrics import of_error, of_window
 
+        task = self._work.task
         match note:
             case WindowDone(_, report):
+                send(of_window(task.name, report))
                 self.stopped += report.stopped
                 for warning in report.engines:
                     self._operator.log.warning("%s", warning)
             case Trouble(place, error, again):
+                send([of_error(task.name, place)] if place in task.sources else [])
                 self._operator.log.warning("%s: %s%s", place, error, ", trying again" if again else "")
             case _:
                 pass

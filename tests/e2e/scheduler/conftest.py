@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
-from tests.e2e.scheduler.metrics import Metrics, receiving
+from tests.received import Metrics, receiving
 from tests.e2e.scheduler.waiting import SECONDS
 from tests.running import while_up
 from unshard_demo.airflow import Airflow, as_variables, start_airflow

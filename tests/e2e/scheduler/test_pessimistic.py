@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
-from tests.e2e.scheduler.metrics import Metrics
+from tests.received import Metrics
 from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,

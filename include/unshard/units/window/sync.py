@@ -204,6 +204,10 @@ class WindowReport:
     seconds: float
     more: bool
     """Whether another window could run at once."""
+    bytes: int = 0
+    """Of binlog and of held rows that were read."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """The seconds of each stage, of all attempts; `plan` is everything before the first one."""
     stopped: tuple[SuspendedTarget, ...] = ()
     """Targets that were suspended in it: their rows were held."""
     engines: tuple[EngineKept, ...] = ()
@@ -286,14 +290,22 @@ class _WindowRun:
     sync_state: SyncState
     began: float
     progress: Progress | None
+    stages: dict[str, float] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> WindowReport:
+        self.stages["plan"] = time.monotonic() - self.began
         self._say(1, "plan", plan)
         first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
-        done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
+        done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._timed)
         plan, more = done.begun.plan, _more(self.work, done.begun, done.moved)
         report = _report(plan, plan.number, done.moved, self.began, more=more)
-        return replace(report, engines=_kept_engines(self.work, plan))
+        return replace(report, stages=self.stages, engines=_kept_engines(self.work, plan))
+
+    def _timed(self, stage: WindowStage, window: _Window) -> _Window:
+        began = time.monotonic()
+        after = self._stage(stage, window)
+        self.stages[stage.kind] = self.stages.get(stage.kind, 0.0) + time.monotonic() - began
+        return after
 
     def _stage(self, stage: WindowStage, window: _Window) -> _Window:
         begun, is_again = window.begun, window.attempt.is_again
@@ -628,6 +640,7 @@ def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more
         ddls=plan.queued,
         seconds=time.monotonic() - began,
         more=more,
+        bytes=plan.bytes,
         stopped=moved.stopped,
     )
 
