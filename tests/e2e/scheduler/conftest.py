@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
-from tests.received import Metrics, receiving
 from tests.e2e.scheduler.waiting import SECONDS
+from tests.received import Metrics, receiving
 from tests.running import while_up
 from unshard_demo.airflow import Airflow, as_variables, start_airflow
 from unshard_demo.servers import MariaDb

@@ -11,7 +11,6 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
-from tests.received import Metrics
 from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,
@@ -28,6 +27,7 @@ from tests.e2e.scheduler.waiting import (
     succeed,
 )
 from tests.e2e.taskinstances import await_run, clear, log_of, xcom
+from tests.received import Metrics
 from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
