@@ -52,6 +52,7 @@ class BulkOperator(UnitOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.task.state import Phase
+        from unshard.units.task.tablelineage import loaded_rows
 
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
@@ -61,6 +62,8 @@ class BulkOperator(UnitOperator):
                     self._submit(work.task)
                 else:
                     self.run_here(work)
+            if self.done == Load.done:
+                self.observe(work, [self.source], partial(loaded_rows, work, self.source))
             return as_json(progress(work, self.source))
 
     def run_here(self, work: "Work") -> None:

@@ -2,7 +2,7 @@
 
 | event | effect |
 |---|---|
-| all ranges are proven equal | the task succeeds; the asset of the table gets an event with rows and age |
+| all ranges are proven equal | the task succeeds; the asset of its proofs gets an event with rows and age |
 | a difference is proven or explained | the task fails and names keys; it is not retried |
 | the time of a check is over, or changes are on their way | the task succeeds without an event |
 | the check is cleared, or dies | it goes on with the ranges that are not proven |
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
-from unshard.core.model import Server, TableId
+from unshard.core.model import TableId
 from unshard_airflow.operators import TaskOperator, opened_task
 from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.config import Task
     from unshard.units.validate.validate import TableResult
 
 NAMED = 20
@@ -63,7 +64,6 @@ class CheckTarget(TaskOperator):
             )
             (found,) = validate(work, [table], settings)
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
-            server = work.target
         self.log.info("checked target=%s %s", table, proof)
         if proof is not None:
             send(of_proof(work.task.name, proof))
@@ -76,7 +76,7 @@ class CheckTarget(TaskOperator):
         if proof is not None:
             told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
         if found.equal:
-            context["outlet_events"][self.outlets[0]].add(table_asset(server, table), extra=told)
+            context["outlet_events"][self.outlets[0]].add(proof_asset(work.task, table), extra=told)
         return told
 
 
@@ -90,6 +90,6 @@ def difference_text(found: "TableResult") -> str:
     return "\n".join(lines)
 
 
-def table_asset(server: Server, table: TableId) -> Asset:
-    """Return the asset of a target table: consumers may be scheduled by its events."""
-    return Asset(f"mysql://{server.host}:{server.port}/{table.schema}/{table.name}")
+def proof_asset(task: "Task", table: TableId) -> Asset:
+    """Return the asset of the proofs of a target table; that of the table itself gets events when rows change."""
+    return Asset(f"unshard://{task.plain_name}/proven/{table.schema}/{table.name}")

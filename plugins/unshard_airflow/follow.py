@@ -27,10 +27,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.config import has_changed
 from unshard.core.masking import refusal
+from unshard.core.model import TableId
 from unshard.core.shown import as_json
 from unshard_airflow.differencetasks import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task
+from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task, table_asset
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
 from unshard_airflow.stats import STATE_SECONDS, repeated, send, send_state
@@ -49,6 +50,8 @@ REST_SECONDS, LOOK_SECONDS = 0.4, 3.0
 """The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""
+CHANGED = "changed"
+"""XCom key: the number of changed rows of each target."""
 PROGRESS = "progress"
 FAILED = "failed"
 
@@ -114,6 +117,8 @@ class Follow(WindowOperator):
             end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
         self.log.info("live run has ended reason=%s", end)
         context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))
+        context["ti"].xcom_push(key=CHANGED, value={str(target): rows for target, rows in run.changed.items()})
+        self.observe(work, self.sources, lambda: run.changed)
         told = run.tell(str(end))
         self.stopped = run.stopped
         if self.stopped:
@@ -141,6 +146,7 @@ class _Run:
         self._known = operator.known_cause(context)
         self._locks: Locks = ()
         self.stopped: tuple[SuspendedTarget, ...] = ()
+        self.changed: Counter[TableId] = Counter()
 
     def note(self, note: "Note") -> None:
         """Log an error and the engines that a target does not get; keep suspended targets; send metrics."""
@@ -151,6 +157,7 @@ class _Run:
         match note:
             case WindowDone(_, report):
                 send(of_window(task.name, report))
+                self.changed.update(report.written)
                 self.stopped += report.stopped
                 for warning in report.engines:
                     self._operator.log.warning("%s", warning)
@@ -226,7 +233,10 @@ LATE = ".late"
 
 
 class Report(WindowOperator):
-    """Summarises the live run, updates the locks, and returns the open ones (the XCom value, a list)."""
+    """Summarises the live run, updates the locks, and returns the open ones (the XCom value, a list).
+
+    The asset of each target that the live run has changed gets an event.
+    """
 
     def __init__(self, *, groups: Sequence[Sequence[str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -242,6 +252,7 @@ class Report(WindowOperator):
         indexes = range(len(self.groups))
         progress = context["ti"].xcom_pull(task_ids="follow", key=PROGRESS, map_indexes=indexes)
         left = context["ti"].xcom_pull(task_ids="follow", key=LEFT, map_indexes=indexes)
+        self._emit(work, context, context["ti"].xcom_pull(task_ids="follow", key=CHANGED, map_indexes=indexes))
         errors = follow_each(work).errors
         raise_transient(errors)
         for target, error in errors.items():
@@ -263,6 +274,21 @@ class Report(WindowOperator):
         self.log.info("live run done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)
         return [view.id for view in locks]
+
+    def _emit(self, work: "Work", context: "Context", changed: Sequence[Mapping[str, int] | None]) -> None:
+        """Add an event with rows and lag to the asset of each changed target."""
+        from unshard.units.task.status import lag_of_task, status_in
+        from unshard_airflow.connections import airflow_connections
+
+        rows = sum((Counter(each or {}) for each in changed), Counter[str]())
+        targets = sorted({target for each in changed for target in each or {}})
+        if not targets:
+            return
+        lag = lag_of_task(status_in(work.meta, work.task, airflow_connections))
+        for target in targets:
+            extra = {"rows": rows[target], "lag_seconds": lag.seconds, "lag_is_least": lag.is_least}
+            asset = table_asset(work.target, TableId(*target.split(".", 1)))
+            context["outlet_events"][self.outlets[0]].add(asset, extra=extra)
 
 
 class Again(BaseOperator):
