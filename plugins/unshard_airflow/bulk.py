@@ -22,7 +22,7 @@ from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened_task
-from unshard_airflow.stats import repeating, send
+from unshard_airflow.stats import in_background, send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,7 +57,7 @@ class BulkOperator(UnitOperator):
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
-            with repeating(partial(self._tell, work), TELL_SECONDS):
+            with in_background(partial(self._tell, work), TELL_SECONDS):
                 if is_submitted(work.task.options.bulk_connection):
                     self._submit(work.task)
                 else:

@@ -34,7 +34,7 @@ from unshard_airflow.links import LockRunLink
 from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task, table_asset
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
-from unshard_airflow.stats import STATE_SECONDS, repeating, send, send_state
+from unshard_airflow.stats import STATE_SECONDS, in_background, send, send_state
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,7 +113,7 @@ class Follow(WindowOperator):
         send(of_live_run(work.task.name, ready))
         # The watcher sends the state of a continuous task, also while no live run is at work.
         state = partial(send_state, self.task_file)
-        with contextlib.nullcontext() if self.is_continuous else repeating(state, STATE_SECONDS):
+        with contextlib.nullcontext() if self.is_continuous else in_background(state, STATE_SECONDS):
             end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
         self.log.info("live run has ended reason=%s", end)
         context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))

@@ -68,7 +68,7 @@ def initialize_in_triggerer() -> None:
 
 
 @contextlib.contextmanager
-def repeating(step: Callable[[], None], seconds: float) -> Iterator[None]:
+def in_background(step: Callable[[], None], seconds: float) -> Iterator[None]:
     """Call a function in a thread again and again while the block runs, and at its end."""
     ended = threading.Event()
 
@@ -78,7 +78,7 @@ def repeating(step: Callable[[], None], seconds: float) -> Iterator[None]:
             is_over = ended.wait(seconds)
             step()
 
-    thread = threading.Thread(target=repeat, name="repeating", daemon=True)
+    thread = threading.Thread(target=repeat, name="background", daemon=True)
     thread.start()
     try:
         yield
