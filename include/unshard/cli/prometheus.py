@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from unshard.config import Task
@@ -12,6 +14,8 @@ from unshard.units.task.status import measured
 
 KEPT_SECONDS = 5.0
 """A request that comes so soon after another one gets the same gauges."""
+ANSWER_SECONDS = 3.0
+"""A request waits at most so long for new gauges: a source that does not answer delays no other."""
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 """Upper bounds of the durations of stages, in seconds; the StatsD mapping has the same."""
 COMMAND = "unshard run"
@@ -30,8 +34,10 @@ class Exposition:
         self._registry: Any = prometheus_client.CollectorRegistry()
         self._added = {metric.name: self._made(metric) for metric in METRICS.values() if _is_added(metric)}
         self._asking = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, "metrics")
+        self._reading: Future[list[Measurement]] | None = None
+        self._began = 0.0
         self._gauges: list[Measurement] = []
-        self._asked: float | None = None
         self._registry.register(self)
 
     def serve(self, address: str, port: int) -> None:
@@ -64,10 +70,13 @@ class Exposition:
         return families.values()
 
     def _state(self) -> list[Measurement]:
+        """Return the newest gauges; begin to read them if those of the last request are old."""
         with self._asking:
-            if self._asked is None or time.monotonic() - self._asked >= KEPT_SECONDS:
-                self._gauges = measured(self.task)
-                self._asked = time.monotonic()
+            is_over = self._reading is None or self._reading.done()
+            if self._reading is None or (is_over and time.monotonic() - self._began >= KEPT_SECONDS):
+                self._reading, self._began = self._pool.submit(measured, self.task), time.monotonic()
+            with suppress(TimeoutError):
+                self._gauges = self._reading.result(ANSWER_SECONDS)
             return self._gauges
 
     def _made(self, metric: Metric) -> Any:

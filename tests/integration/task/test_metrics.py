@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +18,7 @@ from sqlalchemy import Engine, event
 from tests.lifetask import LifeTask, task
 from tests.received import Metrics, receiving, receiving_statsd
 from unshard.cli import main
+from unshard.cli.prometheus import Exposition
 from unshard.units.task.metrics import METRICS, MetricKind
 from unshard.units.task.status import measured
 from unshard_demo.processes import await_true
@@ -190,6 +192,22 @@ def test_servers_that_do_not_answer(task: LifeTask) -> None:
     task.body["target-database"]["port"] = 1
     task.write()
     assert found() == {"target_reachable ": 0}
+
+
+def test_a_source_that_is_silent_delays_no_answer(task: LifeTask) -> None:
+    task.go()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        task.write_source("s1", **{"from": {"host": "127.0.0.1", "port": port, "user": "x", "password": "secret"}})
+        exposition = Exposition(task.load())
+        families = {each.name: each.samples for each in exposition.collect()}
+        assert families["unshard_source_reachable"] == [], "the first answer does not wait for it"
+
+    def reachable() -> list[float]:
+        families = {each.name: each.samples for each in exposition.collect()}
+        return [each.value for each in families["unshard_source_reachable"]]
+
+    await_true(lambda: reachable() == [0, 1], SECONDS, [], "the other source")
 
 
 def test_the_state_of_a_larger_task_takes_no_more_statements(task: LifeTask) -> None:
