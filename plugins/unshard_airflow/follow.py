@@ -286,7 +286,7 @@ class Report(WindowOperator):
             return
         lag = lag_of_task(status_in(work.meta, work.task, airflow_connections))
         for target in targets:
-            extra = {"rows": rows[target], "lag_seconds": lag.seconds, "lag_is_least": lag.is_least}
+            extra: dict[str, Any] = {"rows": rows[target], "lag_seconds": lag.seconds, "lag_is_least": lag.is_least}
             asset = table_asset(work.target, TableId(*target.split(".", 1)))
             context["outlet_events"][self.outlets[0]].add(asset, extra=extra)
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +10,11 @@ from uuid import uuid4
 
 import pytest
 
+from tests.integration.task.test_follow import known
 from tests.lifetask import LifeTask, living
 from unshard_demo.servers import MariaDb
+
+__all__ = ["known"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.mariadb_only("lineage does not depend on the target")]
 
@@ -33,24 +35,19 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield task
 
 
-@pytest.fixture
-def airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "airflow" not in sys.modules:
-        monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-
-
 def followed(task: LifeTask) -> Any:
     from unshard_airflow.follow import Follow
 
     follow = Follow(
         task_id="follow", task_file=str(task.path), sources=["s1", "s2"], is_continuous=False, dag_of_locks="locks"
     )
-    instance = SimpleNamespace(xcom_push=lambda **_: None, get_dr_count=lambda *_, **__: 1)
+    calls = {"xcom_push": lambda **_: None, "get_dr_count": lambda *_, **__: 1}
+    instance = SimpleNamespace(dag_id="sync", task_id="follow", **calls)
     follow.execute({"ti": instance, "task": follow})  # type: ignore[arg-type]
     return follow
 
 
-def test_without_the_provider_nothing_is_collected(task: LifeTask, airflow: None, monkeypatch: Any) -> None:
+def test_without_the_provider_nothing_is_collected(task: LifeTask, known: dict[str, str], monkeypatch: Any) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "openlineage" in name else found(name))
     task.go()
@@ -59,7 +56,7 @@ def test_without_the_provider_nothing_is_collected(task: LifeTask, airflow: None
 
 
 def test_shards_targets_columns_and_rows(
-    task: LifeTask, airflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: LifeTask, known: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("airflow.providers.openlineage")
     file = tmp_path / "lineage.json"

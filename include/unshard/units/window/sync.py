@@ -224,11 +224,10 @@ class WindowReport:
 
     def __str__(self) -> str:
         """One line for the log."""
-        rows = (("rows", self.rows_applied), ("held", self.rows_held), ("released", self.rows_released))
-        rows += (("filtered", self.rows_filtered), ("skipped", self.rows_skipped), ("diverted", self.rows_diverted))
-        counts = " ".join(f"{name}={count}" for name, count in rows)
         return (
-            f"window done source={self.source} window={self.window} location={self.ends} {counts} bytes={self.bytes} "
+            f"window done source={self.source} window={self.window} location={self.ends} rows={self.rows_applied} "
+            f"held={self.rows_held} released={self.rows_released} filtered={self.rows_filtered} "
+            f"skipped={self.rows_skipped} diverted={self.rows_diverted} bytes={self.bytes} "
             f"seconds={self.seconds:.3f} lag={self.lag}"
         )
 
