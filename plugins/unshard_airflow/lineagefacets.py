@@ -59,23 +59,26 @@ def _output(each: "TargetLineage") -> Any:
 
 
 def _origins(column: str, shards: "Iterable[ShardLineage]") -> Iterator[Any]:
-    from openlineage.client.facet_v2.column_lineage_dataset import InputField, Transformation
+    from openlineage.client.facet_v2 import column_lineage_dataset
 
     for shard in shards:
         if column in shard.origins:
             is_mapped = column.lower() in shard.mapped
-            change = Transformation(
+            change = column_lineage_dataset.Transformation(
                 type="DIRECT", subtype="TRANSFORMATION" if is_mapped else "IDENTITY", description=MAPPED * is_mapped
             )
             place = _place(shard.server, shard.shard.table)
-            yield InputField(*place, shard.origins[column], transformations=[change])
+            yield column_lineage_dataset.InputField(*place, shard.origins[column], transformations=[change])
 
 
 def _schema(schema: "TableSchema") -> Any:
-    from openlineage.client.facet_v2.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+    from openlineage.client.facet_v2 import schema_dataset
 
-    fields = [SchemaDatasetFacetFields(name=each.name, type=each.column_type) for each in schema.columns]
-    return SchemaDatasetFacet(fields=fields)
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=each.own_name or each.name, type=each.column_type)
+        for each in schema.columns
+    ]
+    return schema_dataset.SchemaDatasetFacet(fields=fields)
 
 
 def _place(server: "Server", table: "TableId") -> tuple[str, str]:
