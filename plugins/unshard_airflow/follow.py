@@ -181,18 +181,10 @@ class _Run:
         counts, errors = self._state()
         self._told, self._told_state = time.monotonic(), (counts, errors)
         waiting = [f"{lock.id} {lock.state}" for lock in self._locks]
-        told = {"state": state, **counts, "lag_seconds": self._lag(), "locks": waiting, "errors": errors}
+        told = {"state": state, **counts, "locks": waiting, "errors": errors}
         self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
         self._context["ti"].xcom_push(key=PROGRESS, value=told)
         return told
-
-    def _lag(self) -> int:
-        """Return the age of the last applied event when its window was committed; the oldest of all sources."""
-        found = [self._work.meta.checkpoints.get(source) for source in self._operator.sources]
-        return max(
-            (int(each.committed_at.timestamp()) - each.last_time for each in found if each and each.last_time),
-            default=0,
-        )
 
     def _state(self) -> tuple[Mapping[str, int], list[str]]:
         """Return the counts of all sources, and the errors that are not over."""
