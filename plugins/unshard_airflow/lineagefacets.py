@@ -26,7 +26,7 @@ def is_observed() -> bool:
     return not is_disabled()
 
 
-def operator_lineage(lineage: "Sequence[TargetLineage]") -> "OperatorLineage":
+def operator_lineage(lineage: "Sequence[TargetLineage]") -> "OperatorLineage[Any, Any]":
     """Return the lineage of an operator; the shards of several targets once."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 

@@ -107,7 +107,7 @@ class UnitOperator(TaskOperator):
         except UnshardError as error:
             self.log.warning("no lineage is sent: %s", error)
 
-    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage":
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any]":
         """Return the lineage; OpenLineage's provider calls it, also after a failure."""
         from unshard_airflow.lineagefacets import operator_lineage
 
