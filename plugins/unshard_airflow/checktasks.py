@@ -20,9 +20,11 @@ from unshard_airflow.operators import TaskOperator, opened_task
 from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from unshard.config import Task
+    from unshard.core.model import Server
     from unshard.units.validate.validate import TableResult
 
 NAMED = 20
@@ -44,10 +46,18 @@ class CheckTarget(TaskOperator):
     """Compares one target table with its shards, as far as it is not proven equal already."""
 
     template_fields: Sequence[str] = ("target",)
+    verdict: "tuple[Server, bool] | None" = None
+    """The server of the target, and whether the table is equal to its shards; None until this is known."""
 
     def __init__(self, *, target: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target = target
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
+        """Return the verdict as an assertion; OpenLineage's provider calls it, also after a failure."""
+        from unshard_airflow.lineagefacets import asserted
+
+        return asserted(self.verdict[0], TableId(*self.target.split(".", 1)), self.verdict[1]) if self.verdict else None
 
     def execute(self, context: "Context") -> Any:
         from unshard.units.task.metrics import of_proof
@@ -63,6 +73,7 @@ class CheckTarget(TaskOperator):
                 until=datetime.now(UTC) + options.check_time,
             )
             (found,) = validate(work, [table], settings)
+            self.verdict = (work.target, found.equal) if found.equal or found.differs else None
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
         self.log.info("checked target=%s %s", table, proof)
         if proof is not None:

@@ -1,4 +1,4 @@
-"""OpenLineage facets of a task: shards as inputs, changed targets as outputs, with columns and row counts.
+"""OpenLineage facets of a task: shards as inputs, changed targets as outputs, with columns and row counts; verdicts.
 
 They are collected only if the provider is installed and has a transport. The provider asks for them in a process that
 must not use Airflow's connections, so the operators collect them while they run.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from unshard.core.model import Server, TableId, TableSchema
     from unshard.units.task.tablelineage import ShardLineage, TargetLineage
 
+EQUAL = "equal to the union of its shards"
 MAPPED = "changed by a column mapping of the task file"
 
 
@@ -32,6 +33,16 @@ def operator_lineage(lineage: "Sequence[TargetLineage]") -> "OperatorLineage[Any
 
     shards = {shard.shard: shard for target in lineage for shard in target.shards}
     return OperatorLineage(inputs=[*map(_input, shards.values())], outputs=[*map(_output, lineage)])
+
+
+def asserted(server: "Server", target: "TableId", is_equal: bool) -> "OperatorLineage[Any, Any]":
+    """Return the verdict of a check about a target table."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
+
+    facet = quality.DataQualityAssertionsDatasetFacet([quality.Assertion(EQUAL, success=is_equal)])
+    return OperatorLineage(inputs=[InputDataset(*_place(server, target), {"dataQualityAssertions": facet})])
 
 
 def _input(each: "ShardLineage") -> Any:

@@ -55,29 +55,55 @@ def test_without_the_provider_nothing_is_collected(task: LifeTask, known: dict[s
     assert followed(task).lineage == ()
 
 
-def test_shards_targets_columns_and_rows(
-    task: LifeTask, known: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: dict[str, str]) -> Path:
+    """The file into which the transport of OpenLineage's provider writes."""
     pytest.importorskip("airflow.providers.openlineage")
-    file = tmp_path / "lineage.json"
-    transport = {"type": "file", "log_file_path": str(file), "append": True}
-    monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps(transport))
     from airflow.providers.openlineage import conf
+
+    transport = {"type": "file", "log_file_path": str(tmp_path / "lineage.json"), "append": True}
+    monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", json.dumps(transport))
+    for each in vars(conf).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
+    return tmp_path / "lineage.json"
+
+
+def emitted(operator: Any, file: Path) -> dict[str, Any]:
+    """Let the provider send the end of a task, as its listener does; return the event."""
     from airflow.providers.openlineage.extractors.manager import ExtractorManager
     from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
     from airflow.utils.state import TaskInstanceState
 
-    for each in vars(conf).values():
-        if hasattr(each, "cache_clear"):
-            each.cache_clear()
-    task.go()
-    task.insert("s1", f"{task.name}.t_1", 10, 11)
-    operator, run = followed(task), SimpleNamespace(run_id="run")
+    run = SimpleNamespace(run_id="run")
     found = ExtractorManager().extract_metadata(run, operator, TaskInstanceState.SUCCESS, SimpleNamespace())
     OpenLineageAdapter().complete_task(
-        str(uuid4()), "follow", "2026-01-01T00:00:00Z", found, None, None, None, None, None
+        str(uuid4()), "task", "2026-01-01T00:00:00Z", found, None, None, None, None, None
     )
     (event,) = map(json.loads, file.read_text().splitlines())
+    return event
+
+
+def test_a_check_asserts_that_a_target_is_right(task: LifeTask, file: Path) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard_airflow.checktasks import CheckTarget
+
+    task.go()
+    task.target.run(f"UPDATE {task.name}_to.t SET v = 'wrong' WHERE id = 1")
+    check = CheckTarget(task_id="check", task_file=str(task.path), target=f"{task.name}_to.t")
+    with pytest.raises(AirflowFailException, match="differs"):
+        check.execute({})  # type: ignore[typeddict-item]
+    (dataset,) = emitted(check, file)["inputs"]
+    assert (dataset["namespace"], dataset["name"]) == (f"mysql://127.0.0.1:{task.target.port}", f"{task.name}_to.t")
+    (assertion,) = dataset["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert not assertion["success"]
+
+
+def test_shards_targets_columns_and_rows(task: LifeTask, file: Path) -> None:
+    task.go()
+    task.insert("s1", f"{task.name}.t_1", 10, 11)
+    event = emitted(followed(task), file)
     first, second = (
         {"namespace": f"mysql://127.0.0.1:{task.sources[source].port}", "name": f"{task.name}.t_{number}"}
         for source, number in (("s1", 1), ("s2", 2))
