@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
 # Tasks of Airflow start in half the time when bytecode may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-target demo-up demo-down test test-setup test-all test-times tidb forms check fast lint type format bench docs clean
+.PHONY: help setup dist matrix demo demo-target demo-up demo-down test test-setup test-all test-times tidb forms check fast lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -16,7 +16,7 @@ help: ## list the commands
 setup: ## install what is missing: Debian packages (root or sudo), virtual environment
 	@sh .ci/setup $(VENV)
 
-$(READY): requirements.txt pyproject.toml .ci/setup
+$(READY): requirements.txt pyproject.toml plugins/pyproject.toml .ci/setup
 	@sh .ci/setup $(VENV)
 
 TARGET := mariadb
@@ -62,6 +62,15 @@ forms: setup ## run all forms of DDL on real servers and write docs/ddl-on-tidb.
 check: $(READY) ## lint, types and fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --output-sync -j3 lint type fast
 
+dist: $(READY) ## build the two wheels into build/dist and check them
+	@rm -rf build/dist
+	@for part in . plugins; do $(VENV)/bin/uv build --quiet --wheel --out-dir build/dist $$part || exit 1; done
+	@$(VENV)/bin/uv tool run --quiet twine check --strict build/dist/*.whl
+	@$(VENV)/bin/uv tool run --quiet check-wheel-contents build/dist
+
+matrix: dist ## try the wheels with each combination of Airflow, Spark and Python, and write docs/compatibility.md
+	@$(PYTHON) -m tests.suite.matrix --page docs/compatibility.md
+
 lint: $(READY) ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
@@ -85,10 +94,12 @@ bench: setup ## measure against peers and write docs/figures.md: about an hour
 	@$(BENCH) m $(LARGE) --backlog-seconds 20
 	@$(BENCH) a b c d e $(LARGE) --durable
 
-docs: $(READY) ## rewrite the generated pages of docs/
+MATERIAL := 9.8.2
+docs: $(READY) ## rewrite the generated pages of docs/, and build the site in build/site
 	@$(PYTHON) -m unshard.config.configpage docs/config.md
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
 	@$(PYTHON) -m tests.suite.rare
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/uv tool run --quiet --with mkdocs-material==$(MATERIAL) mkdocs build --quiet
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
 	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

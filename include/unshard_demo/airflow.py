@@ -24,7 +24,9 @@ from unshard_demo import processes
 from unshard_demo.processes import Program
 from unshard_demo.servers import free_port
 
-PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = Path(__file__).absolute().parents[1]
+"""The folder that has this package: `include` of a clone, or a link to it where unshard is installed from wheels."""
+BUNDLE = [{"name": "unshard", "classpath": "airflow.provider.unshard.UnshardTasksBundle", "kwargs": {}}]
 START_SECONDS = 900.0
 STOP_SECONDS = 20.0
 USER = "admin"
@@ -224,13 +226,12 @@ def _airflow(*arguments: str) -> list[str]:
 def _environment(folder: Path) -> dict[str, str]:
     foreign = ("AIRFLOW_", "_AIRFLOW_", "UNSHARD_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    path = [str(PROJECT / part) for part in ("include", "plugins", "")]
+    path = [str(each) for each in (PACKAGES, PACKAGES.parent / "plugins", PACKAGES.parent) if each.is_dir()]
     return kept | {
         "AIRFLOW_HOME": str(folder),
         "PYTHONPATH": os.pathsep.join(path),
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLE),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",

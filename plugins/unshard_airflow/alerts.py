@@ -1,13 +1,12 @@
 """Notify people about failed tasks, and about tasks that work again, through a notifier of their choice.
 
-`UNSHARD_NOTIFIER` names a class, `package.module.Class`. When a task of unshard has failed finally, Airflow's context
-is passed to an instance that is made without arguments. A subclass of `FailureNotifier` receives an `Alert` instead,
-with the lock, the missing shards and the commands that help. When a task of a window that has failed works again, the
-context has the key `failing_since`. A failure of the notifier is logged and has no effect.
+`[unshard] notifier` names a class, `package.module.Class`. When a task of unshard has failed finally, Airflow's
+context is passed to an instance that is made without arguments. A subclass of `FailureNotifier` receives an `Alert`
+instead, with the lock, the missing shards and the commands that help. When a task of a window that has failed works
+again, the context has the key `failing_since`. A failure of the notifier is logged and has no effect.
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -16,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseNotifier
 
 from unshard.core.masking import refusal, statement
+from unshard_airflow.options import option_value
+from unshard_airflow.provider import NOTIFIER
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.units.ddl.scene import LockView
-
-VARIABLE = "UNSHARD_NOTIFIER"
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +88,16 @@ def alert_of(context: Mapping[str, Any]) -> Alert:
 
 
 def notify(context: Mapping[str, Any]) -> None:
-    """Call the notifier that the environment names."""
-    if name := os.environ.get(VARIABLE):
+    """Call the notifier that the option names."""
+    if name := option_value(NOTIFIER):
         notifier_named(name)()(context)
 
 
 def notifier_named(name: str) -> Callable[[], Callable[[Mapping[str, Any]], None]]:
-    """Return the class with this name; the error message names the environment variable."""
+    """Return the class with this name; the error message names the option."""
     module, _, attribute = name.rpartition(".")
     try:
         found: Callable[[], Callable[[Mapping[str, Any]], None]] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ImportError(f"{VARIABLE} is {name!r}, which cannot be imported: {error}") from error
+        raise ImportError(f"[unshard] notifier is {name!r}, which cannot be imported: {error}") from error
     return found

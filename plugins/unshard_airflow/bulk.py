@@ -5,32 +5,32 @@ uses spark-submit, which separates bulk work from windows. `spark_connect` (or a
 of a Connect server. Both run the code of `spark_jobs/*.py`.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from functools import partial
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from unshard.config import Task, is_spark_master
+import unshard
+from unshard.config import Connections, Task, is_spark_master
 from unshard.config.allowed import allowed_spark_connection
 from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened_task
-from unshard_airflow.stats import in_background, send
+from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.core.full.fullprogress import Progress
     from unshard.units.work import Work
 
-PROJECT = Path(__file__).resolve().parents[2]
 PLAIN_MASTER = "unshard_plain_master"
 """Connection id for the Spark provider if the task file names a master directly."""
 TELL_SECONDS = 10.0
@@ -48,7 +48,6 @@ class BulkOperator(UnitOperator):
     job: ClassVar[str] = ""
     done: ClassVar[str] = ""
     """The phase at the end of the job."""
-    _logged = ""
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.task.state import Phase
@@ -57,33 +56,18 @@ class BulkOperator(UnitOperator):
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
-            with in_background(partial(self._tell, work), TELL_SECONDS):
+            with telling(self.log, lambda: told(work, self.source, self.done)):
                 if is_submitted(work.task.options.bulk_connection):
                     self._submit(work.task)
                 else:
                     self.run_here(work)
             if self.done == Load.done:
-                self.observe(work, [self.source], partial(loaded_rows, work, self.source))
+                self.observe(work, [self.source], lambda: loaded_rows(work, [self.source]))
             return as_json(progress(work, self.source))
 
     def run_here(self, work: "Work") -> None:
         """Run the unit in this process, on the session that it opens."""
         raise NotImplementedError
-
-    def _tell(self, work: "Work") -> None:
-        """Log the progress of the job, and send it as metrics."""
-        from unshard.errors import UnshardError
-        from unshard.units.task.metrics import of_load
-
-        try:
-            found = progress(work, self.source)
-            send(of_load(work.task.name, **found))
-            text = told(self.source, self.done, found["dump" if self.done == Dump.done else "load"])
-        except UnshardError as error:
-            text = f"progress cannot be read: {error}"
-        if text and text != self._logged:
-            self.log.info("%s", text)
-        self._logged = text
 
     def on_kill(self) -> None:
         """End the submitted application when the task is stopped."""
@@ -92,6 +76,8 @@ class BulkOperator(UnitOperator):
 
     def _submit(self, task: Task) -> None:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        from unshard.adapters.spark import spark_job
 
         connection = task.options.bulk_connection
         if is_spark_master(connection):
@@ -105,7 +91,7 @@ class BulkOperator(UnitOperator):
         )
         # Secrets are passed in the environment: the hook's env_vars would be visible on YARN's command line.
         try:
-            self._hook.submit(str(PROJECT / "spark_jobs" / self.job), env=submit_environment(task))
+            self._hook.submit(str(spark_job(self.job)), env=submit_environment(task))
         except AirflowException as error:
             if (told := permanent_error(str(error))) is not None:
                 raise AirflowFailException(told) from error
@@ -136,6 +122,34 @@ class Load(BulkOperator):
         load(work, self.source)
 
 
+@contextlib.contextmanager
+def telling(log: Any, text: Callable[[], str]) -> Iterator[None]:
+    """Log the progress while the block runs and at its end, if it has changed; an empty text is not logged."""
+    from unshard.errors import UnshardError
+
+    ended = threading.Event()
+
+    def tell() -> None:
+        logged, is_over = "", False
+        while not is_over:
+            is_over = ended.wait(TELL_SECONDS)
+            try:
+                now = text()
+            except UnshardError as error:
+                now = f"progress cannot be read: {error}"
+            if now and now != logged:
+                log.info("%s", now)
+            logged = now
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join(TELL_SECONDS)
+
+
 def is_submitted(connection: str) -> bool:
     """Whether bulk work uses spark-submit; the address must be one that task files may name."""
     from unshard.adapters.spark import address
@@ -151,10 +165,10 @@ def settings(connection: str) -> dict[str, str]:
 
 def submit_environment(task: Task) -> dict[str, str]:
     """Return the environment of spark-submit, with the package path and the connections that the job resolves."""
-    path = [str(PROJECT / "include"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    path = [str(Path(unshard.__file__).parents[1]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
-        **dict(_secrets(task)),
+        **secrets_of(task),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         "PYSPARK_PYTHON": sys.executable,
         "PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))),
@@ -171,20 +185,23 @@ def permanent_error(output: str) -> str | None:
 
 
 def progress(work: "Work", source: str) -> Mapping[str, Any]:
-    """Return the progress of dump and load of a source."""
+    """Return the progress of dump and load of a source, and send it as metrics."""
+    from unshard.units.task.metrics import of_load
     from unshard.units.task.status import full_progress
 
     dump, load = full_progress(work.meta, [source])[source]
+    send(of_load(work.task.name, source, dump, load))
     return {"source": source, "dump": dump, "load": load}
 
 
-def told(source: str, done: str, part: "Progress") -> str:
+def told(work: "Work", source: str, done: str) -> str:
     """`source s1: dumped 3/8 chunks, 37.5 %, …`; empty before there are chunks."""
+    part = progress(work, source)["dump" if done == Dump.done else "load"]
     return f"source {source}: {done} {part.done}/{part.chunks} chunks, {part}" if part.chunks else ""
 
 
-def _secrets(task: Task) -> Iterator[tuple[str, str]]:
+def secrets_of(task: Task, connections: Connections = airflow_connections) -> dict[str, str]:
+    """Return the connections that a task names as environment variables, of which the engine reads them."""
     endpoints = [task.target, *(instance.source.endpoint for instance in task.instances)]
     named = {endpoint.conn_id for endpoint in endpoints} | {task.options.storage_conn_id}
-    for conn_id in filter(None, named):
-        yield variable_of(conn_id), json.dumps(dict(airflow_connections(conn_id)))
+    return {variable_of(each): json.dumps(dict(connections(each))) for each in filter(None, named)}

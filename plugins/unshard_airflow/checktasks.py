@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unshard.config import Task
     from unshard.core.model import Server
     from unshard.units.validate.validate import TableResult
+    from unshard.units.work import Work
 
 NAMED = 20
 """Keys that a failed check names."""
@@ -61,27 +62,17 @@ class CheckTarget(TaskOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.units.task.metrics import of_proof
-        from unshard.units.validate.validate import Settings, validate
 
         table = TableId(*self.target.split(".", 1))
         with opened_task(self.task_file) as work:
-            options = work.task.options
-            settings = Settings(
-                limit=NAMED,
-                still=STILL_SECONDS,
-                older_than=options.check_older_than,
-                until=datetime.now(UTC) + options.check_time,
-            )
-            (found,) = validate(work, [table], settings)
-            self.verdict = (work.target, found.equal) if found.equal or found.differs else None
+            (found,) = checked(work, [table])
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
+            self.verdict = (work.target, found.equal) if found.equal or found.differs else None
         self.log.info("checked target=%s %s", table, proof)
         if proof is not None:
             send(of_proof(work.task.name, proof))
-        if found.error:
-            raise AirflowFailException(str(found.error))
-        if found.differs:
-            raise AirflowFailException(difference_text(found))
+        if wrong := difference_text(found):
+            raise AirflowFailException(wrong)
         told: dict[str, Any] = {"equal": found.equal, "unfinished": found.is_cut}
         told |= {"pending": len(found.pending), "pending_columns": [*found.coming_columns]}
         if proof is not None:
@@ -91,13 +82,30 @@ class CheckTarget(TaskOperator):
         return told
 
 
+def checked(work: "Work", tables: Sequence[TableId]) -> "tuple[TableResult, ...]":
+    """Compare these target tables, or all, as the options of the task file say."""
+    from unshard.units.validate.validate import Settings, validate
+
+    options = work.task.options
+    settings = Settings(
+        limit=NAMED,
+        still=STILL_SECONDS,
+        older_than=options.check_older_than,
+        until=datetime.now(UTC) + options.check_time,
+    )
+    return validate(work, tables, settings)
+
+
 def difference_text(found: "TableResult") -> str:
-    """Name keys that differ, with the kind of each difference."""
+    """Return the error of a check, or keys that differ with the kind of each difference, or an empty text."""
+    if found.error or not found.differs:
+        return str(found.error or "")
     lines = [f"{found.target} differs from its shards: unshard validate, then unshard repair"]
     for each in found.differences[:NAMED]:
         key = each.named(found.named_by)
         lines.append(f"{each.kind}: {key}{f' ({each.because})' if each.because else ''}")
     lines += [f"lost column: {column}" for column in found.lost_columns]
+    lines += [f"perhaps because {each}" for each in found.reloads]
     return "\n".join(lines)
 
 

@@ -5,24 +5,21 @@ DAG file, unshard_task_files.py: Airflow hides all DAGs of a file that has an im
 """
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
 
-from unshard.config import load_task
 from unshard.config.task import DIGEST
 from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard_airflow.graph import PREFIXES, dags_of
+from unshard_airflow.options import task_with_options, tasks_folder
 
 WITH_DIGEST = re.compile(rf"\.[0-9a-f]{{{DIGEST}}}$")
 """The end of the plain name of a task with special characters, which its file does not contain."""
-VARIABLE = "UNSHARD_TASKS"
-DEFAULT = Path(__file__).resolve().parents[2] / "include" / "tasks"
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +28,9 @@ class InvalidTaskFiles(Exception):
     """The errors of all task files that are not valid."""
 
 
-def task_files() -> list[Path]:
-    """Return all task files, by their names."""
-    return sorted(Path(os.environ.get(VARIABLE) or DEFAULT).glob("*.yaml"))
+def task_files(folder: Path | None = None) -> list[Path]:
+    """Return all task files of the folder, by their names."""
+    return sorted((folder or tasks_folder()).glob("*.yaml"))
 
 
 def all_dags() -> dict[str, DAG]:
@@ -48,7 +45,7 @@ def all_dags() -> dict[str, DAG]:
 
 def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator[DAG]:
     try:
-        task = load_task(path.resolve())
+        task = task_with_options(path.resolve())
     except UnshardError:
         return  # see refuse_invalid
     if any(prefix + task.plain_name in others for prefix in PREFIXES):
@@ -75,7 +72,7 @@ def refuse_invalid() -> None:
     problems: list[str] = []
     for path in task_files():
         try:
-            task = load_task(path.resolve())
+            task = task_with_options(path.resolve())
         except UnshardError as error:
             problems.append(visible(statement(str(error))))
             continue

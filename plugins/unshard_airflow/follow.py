@@ -29,12 +29,13 @@ from unshard.config import has_changed
 from unshard.core.masking import refusal
 from unshard.core.model import TableId
 from unshard.core.shown import as_json
+from unshard_airflow.bulk import telling
 from unshard_airflow.differencetasks import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
 from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task, table_asset
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
-from unshard_airflow.stats import STATE_SECONDS, in_background, send, send_state
+from unshard_airflow.stats import send, send_state
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,7 +114,7 @@ class Follow(WindowOperator):
         send(of_live_run(work.task.name, ready))
         # The watcher sends the state of a continuous task, also while no live run is at work.
         state = partial(send_state, self.task_file)
-        with contextlib.nullcontext() if self.is_continuous else in_background(state, STATE_SECONDS):
+        with contextlib.nullcontext() if self.is_continuous else telling(self.log, state):
             end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
         self.log.info("live run has ended reason=%s", end)
         context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))
@@ -151,18 +152,16 @@ class _Run:
     def note(self, note: "Note") -> None:
         """Log an error and the engines that a target does not get; keep suspended targets; send metrics."""
         from unshard.units.task.live import Trouble, WindowDone
-        from unshard.units.task.metrics import of_error, of_window
+        from unshard.units.task.run import measurements_of
 
-        task = self._work.task
+        send(measurements_of(self._work.task, note))
         match note:
             case WindowDone(_, report):
-                send(of_window(task.name, report))
                 self.changed.update(report.written)
                 self.stopped += report.stopped
                 for warning in report.engines:
                     self._operator.log.warning("%s", warning)
             case Trouble(place, error, again):
-                send([of_error(task.name, place)] if place in task.sources else [])
                 self._operator.log.warning("%s: %s%s", place, error, ", trying again" if again else "")
             case _:
                 pass

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.units.ddl.scene import LockView
+    from unshard.units.work import Work
 
 RESOLVED = "the lock is resolved already"
 
@@ -44,19 +45,23 @@ class Unlock(TaskOperator):
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
             raise AirflowSkipException("clear this task to force the lock without the missing shards")
-        from unshard.core.ddl.issuedcommands import Cleared
-        from unshard.operate import issuing
-        from unshard.operate.command import Force
-        from unshard.units.ddl import coordinate
-
         with opened_task(self.task_file) as work:
-            lock = work.meta.locks.get(lock_of(context))
-            if not lock.is_open:
-                raise AirflowSkipException(RESOLVED)
             run = context["dag_run"].run_id
-            by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
-            scene = issuing.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason)
-            return as_json(coordinate.view(work.meta, lock.id, scene))
+            return force(work, lock_of(context), context, "clear", f"task unlock of run {run} was cleared")
+
+
+def force(work: "Work", lock: str, context: "Context", via: str, reason: str) -> Any:
+    """Continue a lock without its missing shards, as the person who has started this run; return its state."""
+    from unshard.core.ddl.issuedcommands import Cleared
+    from unshard.operate import issuing
+    from unshard.operate.command import Force
+    from unshard.units.ddl import coordinate
+
+    if not work.meta.locks.get(lock).is_open:
+        raise AirflowSkipException(RESOLVED)
+    by = Cleared(context["dag_run"].run_id, str(context["ti"].id))
+    scene = issuing.give(work.meta, Force(lock), by=by, via=via, reason=reason)
+    return as_json(coordinate.view(work.meta, lock, scene))
 
 
 def was_cleared(context: "Context") -> bool:

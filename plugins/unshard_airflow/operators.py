@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import DagRunTriggerException
 
-from unshard.config import load_task
 from unshard.core.model import Server, TableId
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.options import task_with_options
 from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import failures_told
 
@@ -42,7 +42,7 @@ def opened_task(task_file: str) -> "Iterator[Work]":
     from unshard.units.checks.backups import refuse_older
     from unshard.units.work import open_work
 
-    with failures_told(), open_work(load_task(Path(task_file)), airflow_connections) as work:
+    with failures_told(), open_work(task_with_options(Path(task_file)), airflow_connections) as work:
         refuse_older(work)
         yield work
 
@@ -72,9 +72,28 @@ def table_asset(server: Server, table: TableId) -> Asset:
 class TaskOperator(BaseOperator):
     """Works for one task file."""
 
+    lineage: "Sequence[TargetLineage]" = ()
+
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.task_file = task_file
+
+    def observe(self, work: "Work", sources: Sequence[str], rows: "Callable[[], Mapping[TableId, int]]") -> None:
+        """Collect the lineage of the targets that have changed, if OpenLineage asks for it."""
+        from unshard.errors import UnshardError
+        from unshard.units.task.tablelineage import lineage_of
+        from unshard_airflow.lineagefacets import is_observed
+
+        try:
+            self.lineage = lineage_of(work, sources, rows()) if is_observed() else ()
+        except UnshardError as error:
+            self.log.warning("no lineage is sent: %s", error)
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
+        """Return the lineage; OpenLineage's provider calls it, also after a failure."""
+        from unshard_airflow.lineagefacets import operator_lineage
+
+        return operator_lineage(self.lineage)
 
 
 class UnitOperator(TaskOperator):
@@ -82,7 +101,6 @@ class UnitOperator(TaskOperator):
 
     template_fields: Sequence[str] = ("source",)
     ui_color = "#eef4fb"
-    lineage: "Sequence[TargetLineage]" = ()
 
     def __init__(self, *, source: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -96,23 +114,6 @@ class UnitOperator(TaskOperator):
         """Run the unit; the result becomes the XCom value."""
         raise NotImplementedError
 
-    def observe(self, work: "Work", sources: Sequence[str], rows: "Callable[[], Mapping[TableId, int]]") -> None:
-        """Collect the lineage of the targets that have changed, if OpenLineage asks for it."""
-        from unshard.errors import UnshardError
-        from unshard.units.task.tablelineage import lineage_of
-        from unshard_airflow.lineagefacets import is_observed
-
-        try:
-            self.lineage = lineage_of(work, sources, rows()) if is_observed() else ()
-        except UnshardError as error:
-            self.log.warning("no lineage is sent: %s", error)
-
-    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any]":
-        """Return the lineage; OpenLineage's provider calls it, also after a failure."""
-        from unshard_airflow.lineagefacets import operator_lineage
-
-        return operator_lineage(self.lineage)
-
 
 class Precheck(UnitOperator):
     """Runs the prechecks before the first row is read."""
@@ -123,7 +124,7 @@ class Precheck(UnitOperator):
         from unshard.units.task.status import begun, refuse_paused_task
 
         with failures_told():
-            task = _starting(load_task(Path(self.task_file)), context)
+            task = _starting(task_with_options(Path(self.task_file)), context)
             for warning in task.brief_warnings:
                 self.log.warning("%s", warning)
             refuse_paused_task(task, airflow_connections)

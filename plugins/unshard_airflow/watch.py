@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TaskSuccessEvent, TriggerEvent
 
-from unshard.config import has_changed, load_task
+from unshard.config import has_changed
 from unshard.core.masking import statement
 from unshard.core.shown import as_json, listed, visible
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.options import task_with_options
 from unshard_airflow.stats import STATE_SECONDS, initialize_in_triggerer, send_state
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
     async def _send_state(self) -> None:
         initialize_in_triggerer()
         while True:
-            await asyncio.to_thread(send_state, self.task_file)
+            if error := await asyncio.to_thread(send_state, self.task_file):
+                self.log.warning("%s", error)
             await asyncio.sleep(STATE_SECONDS)
 
 
@@ -266,7 +268,7 @@ def _open(file: str) -> OpenTask:
     from unshard.units.work import open_work
 
     with contextlib.ExitStack() as stack:
-        work = stack.enter_context(open_work(load_task(Path(file)), airflow_connections, only_reads=True))
+        work = stack.enter_context(open_work(task_with_options(Path(file)), airflow_connections, only_reads=True))
         return OpenTask(work, stack.pop_all())
 
 

@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.merge import SUBMIT, Merge, merging
+from unshard_airflow.bundle import CHECKED_OUT
 from unshard_demo import airflow
 from unshard_demo.servers import MariaDb
 
@@ -16,6 +18,7 @@ ALL = pytest.mark.test_all("the scheduler of tests/e2e/scheduler runs the same D
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, ALL]
 
 SECONDS = 1800
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 RUN = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -41,12 +44,19 @@ def merge(
 
 
 def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dict[str, Any]:
-    """Run one DAG by `dag.test()` and require a state; return the states of the run and its tasks."""
+    """Run a DAG of the task by `dag.test()` and require a state; return the states of the run and its tasks."""
+    return run_in(CHECKED_OUT, merge, f"unshard_{kind}__{merge.name}", state, conf)
+
+
+def run_in(folder: Path, merge: Merge, dag: str, state: str, conf: dict[str, str]) -> dict[str, Any]:
+    """Run a DAG of the folder and require a state."""
+    bundle = {"name": "tests", "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
     env = airflow.prepare_airflow(merge.folder / "airflow", merge.tasks, merge.connections)
-    told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
-    dags = str(airflow.PROJECT / "dags")
+    env |= {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([bundle])}
+    told, log = merge.folder / f"{dag}.json", merge.folder / f"{dag}.log"
+    told.unlink(missing_ok=True)
     with log.open("ab") as output:
-        command = [sys.executable, "-c", RUN, dags, f"unshard_{kind}__{merge.name}", str(told), json.dumps(conf)]
+        command = [sys.executable, "-c", RUN, str(folder), dag, str(told), json.dumps(conf)]
         subprocess.run(command, env=env, check=False, timeout=SECONDS, stdout=output, stderr=output)
     assert told.exists(), log.read_text()[-5000:]
     body: dict[str, Any] = json.loads(told.read_text())
@@ -63,7 +73,7 @@ def test_windows_before_the_full_load_do_nothing(merge: Merge) -> None:
 def test_a_start_time_that_means_nothing_is_refused_before_anything_begins(merge: Merge) -> None:
     tasks = run_dag(merge, "full", "failed", start_time="2026-01-31T23:59:59")["tasks"]
     assert tasks["precheck"] == "failed"
-    told = (merge.folder / "full.log").read_text()
+    told = (merge.folder / f"unshard_full__{merge.name}.log").read_text()
     assert "[US-7305]" in told and "its task-mode is all, so windows begin where the dump ends" in told
 
 

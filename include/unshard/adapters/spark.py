@@ -529,6 +529,12 @@ def package_folder() -> Path:
     return Path(__file__).parents[1]
 
 
+def spark_job(name: str) -> Path:
+    """Return a file of spark_jobs: it is in the installed package, or beside `include` in a clone."""
+    installed = package_folder() / "spark_jobs"
+    return (installed if installed.is_dir() else package_folder().parents[1] / "spark_jobs") / name
+
+
 @cache
 def package_hash() -> str:
     """Return 12 hexadecimal digits that identify the content of the package."""

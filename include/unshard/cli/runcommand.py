@@ -5,7 +5,7 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from math import inf
@@ -25,7 +25,7 @@ from unshard.operate.documents import difference_document, difference_line, lock
 from unshard.units.ddl.coordinate import facts
 from unshard.units.full.snapshot import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, RunTally, Trouble, WindowDone
-from unshard.units.task.metrics import Measurement, of_error, of_live_run, of_window
+from unshard.units.task.metrics import of_live_run
 from unshard.units.task.run import (
     CreatedUnlike,
     Note,
@@ -36,6 +36,7 @@ from unshard.units.task.run import (
     RunOutcome,
     SourceOutcome,
     Until,
+    measurements_of,
 )
 from unshard.units.task.run import run as run_task
 from unshard.units.task.status import full_progress, status_in
@@ -112,7 +113,7 @@ class FollowedRun:
 
         def watch(note: Note) -> None:
             if self.metrics is not None:
-                self.metrics.add(_measured(work.task, note))
+                self.metrics.add(measurements_of(work.task, note))
             match note:
                 case WindowDone(_, report) if not report.engines:
                     pass
@@ -208,18 +209,6 @@ def _metrics(options: Namespace, task: Task) -> "Exposition | None":
     metrics = Exposition(task)
     metrics.serve(options.metrics_address, options.metrics_port)
     return metrics
-
-
-def _measured(task: Task, note: Note) -> Iterable[Measurement]:
-    match note:
-        case WindowDone(_, report):
-            return of_window(task.name, report)
-        case Trouble(place) if place in task.sources:
-            return [of_error(task.name, place)]
-        case PauseEnded():
-            return of_live_run(task.name, task.sources)
-        case _:
-            return ()
 
 
 def _opened(task: Task, console: Console) -> AbstractContextManager[Work]:

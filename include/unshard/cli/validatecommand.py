@@ -123,6 +123,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
         ],
         "lost_columns": [*verdict.lost_columns],
         "structure": [*verdict.structure],
+        "reloads": [*verdict.reloads],
         "unseen": [*verdict.unseen],
         "error": error_document(verdict.error) if verdict.error else None,
         "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
@@ -180,6 +181,7 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
     ]
     lines += [f"  pending: column {column}, which is on its way to the target" for column in verdict.coming_columns]
     lines += [f"  structure: {each}" for each in verdict.structure]
+    lines += [f"  perhaps because {each}" for each in verdict.reloads]
     lines += verdict.through.told
     lines += [
         f"  not seen: {shard}, dropped or renamed after the last window, or the account may not read it"

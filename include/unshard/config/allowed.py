@@ -11,16 +11,16 @@ import shlex
 from pathlib import Path
 
 from unshard.config.textchecks import is_spark_master
+from unshard.core.variables import (
+    DEFAULTS,
+    SECRET_FOLDERS,
+    SECRET_PREFIXES,
+    SOURCE_FOLDERS,
+    SPARK_MASTERS,
+    STORAGE_PATHS,
+)
 from unshard.errors.config import NotAllowed
 
-SECRET_FOLDERS, SECRET_PREFIXES = "UNSHARD_SECRET_FOLDERS", "UNSHARD_SECRET_PREFIXES"
-SOURCE_FOLDERS, STORAGE_PATHS = "UNSHARD_SOURCE_FOLDERS", "UNSHARD_STORAGE_PATHS"
-SPARK_MASTERS = "UNSHARD_SPARK_MASTERS"
-DEFAULTS = {
-    SECRET_FOLDERS: "/run/secrets/unshard /etc/ssl/certs",
-    SECRET_PREFIXES: "UNSHARD_",
-    SPARK_MASTERS: "local[*] yarn",
-}
 OWN_MASTER = re.compile(r"local(\[[^]/]*\])?|(spark|sc)://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/?")
 """Spark of this machine."""
 

@@ -39,8 +39,8 @@ def resolve(endpoint: Endpoint, connections: Connections) -> Server:
 
 
 def _connected(conn_id: str, found: Mapping[str, Any], endpoint: Endpoint) -> Server:
-    if found.get("conn_type") not in ("mysql", "", None):
-        raise ConnectionInvalid(conn_id, "it is not of the type mysql")
+    if found.get("conn_type") not in ("mysql", "unshard", "", None):
+        raise ConnectionInvalid(conn_id, "it is not of the type mysql or unshard")
     host, user, password = (str(found.get(key) or "") for key in ("host", "login", "password"))
     if not (host and user):
         raise ConnectionInvalid(conn_id, "it has no host" if not host else "it has no login")

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from unshard.config import Task, load_task, resolve
+from unshard.config import Task, resolve
 from unshard.core.ddl.issuedcommands import Cleared
 from unshard.errors import UnshardError
 from unshard.operate.command import LockCommand
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.files import task_files
 from unshard_airflow.graph import DDL, FULL
+from unshard_airflow.options import task_with_options
 
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta
@@ -278,7 +279,7 @@ def _is_kept(meta: "Meta", lock: str) -> bool:
 
 def _task_file(path: Path) -> TaskFile:
     try:
-        task = load_task(path.resolve())
+        task = task_with_options(path.resolve())
     except UnshardError:
         return TaskFile(path.name, FULL + path.stem, None)
     return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.plain_name, task)

@@ -43,7 +43,8 @@ FOLLOWED = {
 def made(task: DmTask, columns: str) -> None:
     """Create the target before the task begins."""
     task.target.run(
-        f"CREATE DATABASE {task.name}_to", f"CREATE TABLE {task.name}_to.tb (id INT PRIMARY KEY, {columns})"
+        f"CREATE DATABASE {task.name}_to COLLATE utf8mb4_general_ci",
+        f"CREATE TABLE {task.name}_to.tb (id INT PRIMARY KEY, {columns})",
     )
 
 

@@ -22,6 +22,7 @@ from unshard.errors.base import ServerError, UnshardError
 from unshard.operate.command import Force
 from unshard.operate.issuing import give
 from unshard.units.ddl import coordinate
+from unshard.units.validate.validate import validate
 from unshard.units.window import reloading
 from unshard.units.window.reloading import reload_columns
 from unshard.units.window.sync import run_window
@@ -74,6 +75,8 @@ def test_a_column_that_each_server_has_filled_by_itself(task: LiveTask) -> None:
     task.run()
     with pytest.raises(AssertionError):
         task.assert_union("g")
+    (found,) = validate(task.work())
+    assert len(found.differences) == 20 and "unshard reload TASK --shard SHARD --columns c" in found.reloads[0]
     for number in (1, 2, 3):
         (view,) = coordinate.views(task.work().meta, resolved=True)
         assert f"s{1 + number // 3}/{shard(task, number).table}" in view.warning
@@ -83,6 +86,8 @@ def test_a_column_that_each_server_has_filled_by_itself(task: LiveTask) -> None:
     (view,) = coordinate.views(task.work().meta, resolved=True)
     assert (view.warning, view.to_reload) == ("", ())
     task.assert_settled()
+    (found,) = validate(task.work())
+    assert found.equal and not found.reloads
     actions = task.work().meta.locks.actions("", None)
     assert [(each.action, each.who, each.reason) for each in actions] == [("reload", "operator", "because")] * 3
 

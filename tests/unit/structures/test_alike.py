@@ -3,7 +3,7 @@
 import pytest
 
 from unshard.core.model import Column, TableSchema
-from unshard.core.structures.comparison import structure_differences
+from unshard.core.structures.comparison import decision_differences, structure_differences
 
 
 def schema(column_type: str, collation: str | None = None) -> TableSchema:
@@ -45,3 +45,21 @@ def test_collations_that_have_another_name_since_are_the_same() -> None:
     old, new = schema("varchar(9)", "utf8_bin"), schema("varchar(9)", "utf8mb3_bin")
     assert structure_differences(old, new) == ()
     assert structure_differences(old, schema("varchar(9)", "utf8mb4_bin")) != ()
+
+
+@pytest.mark.parametrize(
+    ("decided", "shown", "is_fitting"),
+    [
+        ("", "stored generated", True),
+        ("", "virtual generated", False),
+        ("stored generated", "", False),
+        ("", "", True),
+    ],
+)
+def test_a_stored_column_may_be_decided_as_a_plain_one(decided: str, shown: str, is_fitting: bool) -> None:
+    """Its values are in the rows; those of a virtual column are not."""
+    one, other = (
+        TableSchema((Column("g", "int", "int(11)", True, None, None, None, extra),), (), "")
+        for extra in (decided, shown)
+    )
+    assert (decision_differences(one, other) == "") is is_fitting

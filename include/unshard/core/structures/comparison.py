@@ -8,6 +8,7 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -49,6 +50,19 @@ def order_differences(before: TableSchema, after: TableSchema) -> str:
     shown = ([f"{name} {type_and_rules(c)}" for name, c in schema.by_name.items()] for schema in (before, after))
     different = ((number, *pair) for number, pair in enumerate(zip_longest(*shown), 1) if pair[0] != pair[1])
     return next((f"column {n} was {one or 'none'} and is {other or 'none'}" for n, one, other in different), "")
+
+
+def decision_differences(decided: TableSchema, shown: TableSchema) -> str:
+    """Return the first column in which a decided structure differs from the shown one; empty: it reads the rows.
+
+    A STORED column may be decided as a plain one, because the rows have its values: TiDB adds no STORED column.
+    """
+    plain = {name for name, column in decided.by_name.items() if not column.is_generated}
+    columns = (
+        replace(each, extra="") if each.extra == "stored generated" and each.name.lower() in plain else each
+        for each in shown.columns
+    )
+    return order_differences(decided, replace(shown, columns=tuple(columns)))
 
 
 def has_columns_of(target: TableSchema, shard: TableSchema) -> bool:

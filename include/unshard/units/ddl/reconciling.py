@@ -32,7 +32,7 @@ from unshard.core.ddl.statement import read_ddl
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.shown import one_line
-from unshard.core.structures.comparison import has_columns_of, order_differences
+from unshard.core.structures.comparison import decision_differences, has_columns_of
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.parsedtable import without_computed_defaults
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
@@ -234,7 +234,7 @@ class TrialOfStatements:
     def _require(self, record: Record, decided: TableSchema, found: TableSchema) -> None:
         """Raise DecisionMisfits if a structure differs; both are compared as the target prints them, if it can."""
         one, other = self._made(record, decided), self._made(record, found)
-        if changes := order_differences(one, other) if one and other else order_differences(decided, found):
+        if changes := decision_differences(*((one, other) if one and other else (decided, found))):
             raise DecisionMisfits(str(record.entry.shard), record.entry.routed, f"the source shows that {changes}")
 
     def _found(self, record: Record, before: TableSchema, later: Sequence[Statement]) -> TableSchema:

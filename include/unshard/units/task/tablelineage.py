@@ -43,10 +43,10 @@ class TargetLineage:
     """The number of rows that were written or deleted."""
 
 
-def loaded_rows(work: Work, source: str) -> Mapping[TableId, int]:
-    """Return the rows of a source that each target has got from the full load."""
+def loaded_rows(work: Work, sources: Collection[str]) -> Mapping[TableId, int]:
+    """Return the rows of these sources that each target has got from the full load."""
     rows: Counter[TableId] = Counter()
-    for chunk in work.meta.chunks.of(source):
+    for chunk in (chunk for source in sources for chunk in work.meta.chunks.of(source)):
         if chunk.state is ChunkState.LOADED:
             rows[chunk.target] += chunk.loaded_rows
     return rows

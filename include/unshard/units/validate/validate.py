@@ -30,6 +30,7 @@ from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rules.filters import ALL_ROWS, ValidationFilter, look_through, refused
 from unshard.core.rules.reshaping import Reshaping, seen, shard_with_names
+from unshard.core.shown import one_line
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.comparison import ROWS_OF_TARGET, number_differences, target_differences
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
@@ -46,6 +47,8 @@ from unshard.core.validate.proof import Touched, Verdict
 from unshard.core.validate.rowdifferences import NotYetInTarget, RowDifference
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable, NothingInCommon, NothingToValidate
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.scene import LockFacts
 from unshard.units.full.discover import FoundShards, find_shards
 from unshard.units.validate.evidence import binlog_ends, binlogs_since, held_keys, positions
 from unshard.units.validate.pacing import Resting
@@ -193,6 +196,8 @@ class TableResult:
     """How the structure of the target differs from those of its shards, beside columns that only some places have."""
     lacked: tuple[LeftOut, ...] = ()
     """The columns of `left_out` that the target lacks and no DDL lock explains."""
+    reloads: tuple[str, ...] = ()
+    """Of a table that differs: DDLs that have filled columns with each server's own values, and the remedies."""
 
     @property
     def named_by(self) -> tuple[str, ...]:
@@ -296,7 +301,17 @@ def compare_all(
             lambda check, spans: sized_ranges(work, check, settings, sessions, pool, watch).compared(spans)
         )
         comparison = TableComparison(work, settings, sessions, pool, compare, watch)
-        return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks)
+        found = [_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), comparison) for each in checks]
+    resolved = coordinate.facts(work.meta, resolved=True) if any(each.differs for each in found) else ()
+    return tuple(replace(each, reloads=_reloads(each, resolved)) for each in found)
+
+
+def _reloads(result: TableResult, locks: Sequence[LockFacts]) -> tuple[str, ...]:
+    if not result.differs:
+        return ()
+    return tuple(
+        f"`{one_line(lock.ddl)}` {lock.warning}" for lock in locks if lock.target == result.target and lock.warning
+    )
 
 
 def sized_ranges(

@@ -1,0 +1,131 @@
+"""What Airflow reads of the installed provider: its metadata, the options, the bundle and the command."""
+
+import inspect
+import json
+import os
+import tomllib
+from importlib import import_module, metadata, resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+from airflow.configuration import conf
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+from unshard import config
+from unshard_airflow import airflowcommand, api, bundle, options
+from unshard_airflow.provider import VERSION, get_provider_info
+
+ROOT = Path(__file__).parents[3]
+INFO = get_provider_info()
+PROJECTS = [
+    tomllib.loads((ROOT / name).read_text())["project"] for name in ("pyproject.toml", "plugins/pyproject.toml")
+]
+
+
+def named(path: str) -> object:
+    module, _, attribute = path.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+def modules() -> list[str]:
+    return [
+        module
+        for kind in ("operators", "hooks", "triggers", "bundles")
+        for each in INFO[kind]
+        for module in each["python-modules"]
+    ]
+
+
+def test_the_metadata_follow_airflows_schema() -> None:
+    schema = json.loads((resources.files("airflow") / "provider_info.schema.json").read_text())
+    jsonschema.validate(INFO, schema)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_each_named_module_can_be_imported(module: str) -> None:
+    assert import_module(module).__doc__
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *INFO["notifications"],
+        *INFO["extra-links"],
+        *INFO["cli"],
+        *(each["hook-class-name"] for each in INFO["connection-types"]),
+    ],
+)
+def test_each_named_object_is_there(path: str) -> None:
+    assert callable(named(path))
+
+
+def test_both_wheels_have_the_version_of_the_metadata() -> None:
+    assert {project["version"] for project in PROJECTS} == {VERSION}
+    assert f"unshard[connect]=={VERSION}" in PROJECTS[1]["dependencies"]
+
+
+def test_the_entry_points_lead_to_the_metadata_and_the_plugin() -> None:
+    points = PROJECTS[1]["entry-points"]
+    assert named(points["apache_airflow_provider"]["provider_info"].replace(":", ".")) is get_provider_info
+    assert named(points["airflow.plugins"]["unshard"].replace(":", ".")).name == "unshard"  # type: ignore[attr-defined]
+
+
+def test_airflow_finds_the_installed_provider() -> None:
+    names = {point.name for point in metadata.entry_points(group="apache_airflow_provider") if "unshard" in point.value}
+    assert names == {"provider_info"}
+    assert conf.get("unshard", "spark_masters") == "local[*] yarn"
+    hook = ProvidersManagerTaskRuntime().hooks["unshard"]
+    assert hook is not None and (hook.hook_name, hook.connection_testable) == (api.UnshardHook.hook_name, True)
+
+
+def test_an_option_gets_its_value_from_airflow_and_its_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__UNSHARD__STORAGE_PATHS", "/data/unshard")
+    assert options.option_value("storage_paths") == "/data/unshard"
+    monkeypatch.setenv("UNSHARD_STORAGE_PATHS", "/data/other")
+    assert options.option_value("storage_paths") == "/data/other"
+
+
+def test_the_options_limit_what_a_task_file_may_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = ROOT / "include/tasks/orders_merge.yaml"
+    options.task_with_options(path)
+    monkeypatch.setitem(os.environ, "UNSHARD_SOURCE_FOLDERS", str(tmp_path))
+    monkeypatch.delenv("UNSHARD_SECRET_PREFIXES", raising=False)
+    monkeypatch.setenv("AIRFLOW__UNSHARD__SECRET_PREFIXES", "SHOP_")
+    assert options.task_with_options(path) == config.load_task(path)
+    assert os.environ["UNSHARD_SECRET_PREFIXES"] == "SHOP_"
+
+
+def test_the_default_folder_of_task_files_is_in_airflow_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSHARD_TASKS", raising=False)
+    assert options.tasks_folder() == Path(os.environ.get("AIRFLOW_HOME") or Path("~/airflow").expanduser()) / "unshard"
+
+
+def test_the_version_of_the_bundle_changes_with_a_task_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
+    found = bundle.UnshardTasksBundle(name="unshard")
+    empty = found.get_current_version()
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "a.yaml").write_text("host: a")
+    first = found.get_current_version()
+    (tmp_path / "sources" / "a.yaml").write_text("host: b")
+    assert len({empty, first, found.get_current_version()}) == 3
+    assert sorted(path.name for path in found.path.glob("*.py")) == ["unshard_dags.py", "unshard_task_files.py"]
+
+
+def test_the_command_runs_unshard_with_airflows_connections(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (action,) = airflowcommand.get_cli_commands()
+    assert action.name == "unshard"
+    with pytest.raises(SystemExit) as end:
+        action.func(type("Options", (), {"arguments": ["--version"]}))
+    assert end.value.code in (0, None)
+    assert capsys.readouterr().out == f"unshard {VERSION}\n"
+
+
+def test_the_page_describes_each_public_name() -> None:
+    page = (ROOT / "docs/api.md").read_text()
+    for name in api.__all__:
+        assert f"`{name}`" in page
+        assert inspect.getdoc(getattr(api, name))
