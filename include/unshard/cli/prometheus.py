@@ -28,7 +28,7 @@ class Exposition:
         try:
             import prometheus_client
         except ImportError as error:
-            raise UsageWrong("--metrics-port needs the package prometheus-client: the extra `metrics`", COMMAND) from error
+            raise UsageWrong("--metrics-port needs prometheus-client, the extra `metrics`", COMMAND) from error
         self.task = task
         self._client: Any = prometheus_client
         self._registry: Any = prometheus_client.CollectorRegistry()

@@ -169,6 +169,26 @@ def test_airflow_sends_a_live_run(task: LifeTask, received: Metrics, capsys: pyt
 
 
 @pytest.mark.sample("the receivers differ")
+def test_an_operator_of_the_public_api_sends_the_same(task: LifeTask, received: Metrics) -> None:
+    from unshard_airflow.api import UnshardFollow
+
+    task.go()
+    task.insert("s2", f"{task.name}.t_2", 10)
+    UnshardFollow(task_id="follow", task_file=str(task.path)).execute({})  # type: ignore[typeddict-item]
+    flush()
+    tags = {"task": "life", "source": "s2"}
+
+    def is_sent() -> bool:
+        return received.of("airflow.unshard.rows_applied", **tags) == 1
+
+    await_true(is_sent, SECONDS, [], "the row")
+    assert (received.of("airflow.unshard.lag_seconds", **tags), received.of("airflow.unshard.live_runs", **tags)) == (
+        0,
+        1,
+    )
+
+
+@pytest.mark.sample("the receivers differ")
 def test_the_triggerer_sends_the_state_of_a_task(task: LifeTask, received: Metrics) -> None:
     from unshard_airflow.watch import BinlogTrigger
 
