@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import TaskGroup, chain
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from unshard.core.model import TableId
 from unshard.core.shown import as_json

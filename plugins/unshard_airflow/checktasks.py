@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowFailException
 
 from unshard.core.model import TableId
 from unshard_airflow.operators import TaskOperator, opened_task

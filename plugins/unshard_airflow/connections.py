@@ -15,7 +15,7 @@ def airflow_connections(conn_id: str) -> Mapping[str, Any]:
 def server_connections(conn_id: str) -> Mapping[str, Any]:
     """Read a connection as a process of Airflow that is no task may: `airflow unshard`."""
     from airflow.models import Connection
-    from airflow.sdk.exceptions import AirflowNotFoundException
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     try:
         return _values(Connection.get_connection_from_secrets(conn_id))
@@ -36,8 +36,8 @@ def _values(connection: Any) -> Mapping[str, Any]:
 
 
 def _get(conn_id: str) -> Any:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
     from airflow.sdk import Connection
-    from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
         return Connection.get(conn_id)

@@ -10,8 +10,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException
 
 from unshard_airflow.operators import TaskOperator, opened_task
 

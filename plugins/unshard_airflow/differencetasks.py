@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json, listed, shell

@@ -15,9 +15,7 @@ from airflow.sdk import (
     Asset,
     AssetAlias,
     AssetAny,
-    AssetOrTimeSchedule,
     AssetWatcher,
-    CronTriggerTimetable,
     Param,
     TriggerRule,
     chain,
@@ -36,6 +34,7 @@ from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.repairtasks import RepairTarget
 from unshard_airflow.replace import ReplaceDdl
+from unshard_airflow.versions import AssetOrTimeSchedule, CronTriggerTimetable
 from unshard_airflow.watch import BinlogTrigger
 
 NO_PARAMS: Mapping[str, Any] = {}

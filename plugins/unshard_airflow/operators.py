@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import DagRunTriggerException
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import DagRunTriggerException
 
 from unshard.core.model import Server, TableId
 from unshard.core.shown import as_json

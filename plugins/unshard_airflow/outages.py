@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Variable
-from airflow.sdk.exceptions import AirflowSkipException
 
 from unshard.core.masking import refusal
 from unshard.core.shown import visible

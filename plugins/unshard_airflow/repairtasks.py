@@ -15,14 +15,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from unshard.core.masking import HIDDEN
 from unshard.core.model import TableId
 from unshard.core.shown import amount, one_line, visible
 from unshard_airflow.checktasks import STILL_SECONDS
 from unshard_airflow.operators import opened_task
+from unshard_airflow.versions import AWAITING_INPUT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -72,8 +73,8 @@ class RepairTarget(HITLOperator):
         self.body = question(plan, changes, masked)
         try:
             super().execute(context)
-        except TaskAwaitingInput as waiting:
-            waiting.kwargs = {"keys": [list(each.difference.key) for each in changes]}
+        except AWAITING_INPUT as waiting:
+            waiting.kwargs = {"keys": [list(each.difference.key) for each in changes]}  # type: ignore[attr-defined]
             raise
 
     def execute_complete(self, context: "Context", event: dict[str, Any], keys: Sequence[Sequence[Any]] = ()) -> Any:

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json
@@ -30,6 +30,7 @@ from unshard.errors import UnshardError
 from unshard_airflow.locktasks import RESOLVED, lock_of, was_cleared
 from unshard_airflow.operators import opened_task
 from unshard_airflow.outcome import advised, remedies, situation
+from unshard_airflow.versions import AWAITING_INPUT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -143,8 +144,8 @@ class ReplaceDdl(HITLOperator):
         self.params = ParamsDict(fields(shards_of(view)))
         try:
             super().execute(context)
-        except TaskAwaitingInput as waiting:
-            waiting.kwargs = {"until": until.isoformat()}
+        except AWAITING_INPUT as waiting:
+            waiting.kwargs = {"until": until.isoformat()}  # type: ignore[attr-defined]
             raise
         raise AssertionError("the question was not asked")
 

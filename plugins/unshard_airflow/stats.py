@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow.configuration import conf
+from airflow.providers.common.compat.sdk import Stats
 
 from unshard.config.task import plain
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.options import task_with_options
-
-try:
-    from airflow.sdk.observability.stats import Stats
-except ImportError:  # Airflow 3.1
-    from airflow.stats import Stats
 
 if TYPE_CHECKING:
     from unshard.units.task.metrics import Measurement
