@@ -6,7 +6,9 @@
 Each operator may be retried and cleared at any time: the state is in the meta tables of the target.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
@@ -22,6 +24,7 @@ from unshard_airflow.connections import airflow_connections
 from unshard_airflow.hook import UnshardHook
 from unshard_airflow.locktasks import force
 from unshard_airflow.operators import TaskOperator, opened_task
+from unshard_airflow.stats import send, send_state
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,11 +55,19 @@ class UnshardFullLoad(TaskOperator):
     until: ClassVar[str] = "full"
 
     def execute(self, context: "Context") -> Any:
+        from unshard.units.task.metrics import of_live_run
         from unshard.units.task.run import Until, run
+        from unshard.units.task.tablelineage import loaded_rows
 
+        state, written = partial(send_state, self.task_file), Counter[TableId]()
         with opened_task(self.task_file) as work:
-            with telling(self.log, lambda: _progress(work)):
-                outcome = run(work, Until(self.until), airflow_connections, self._tell)
+            sources = work.task.sources
+            send(of_live_run(work.task.name, sources))
+            with telling(self.log, lambda: _progress(work)), telling(self.log, state):
+                outcome = run(
+                    work, Until(self.until), airflow_connections, lambda note: self._tell(work, note, written)
+                )
+            self.observe(work, sources, lambda: written or loaded_rows(work, sources))
             self.require(outcome)
         return as_json(outcome.sources)
 
@@ -67,8 +78,16 @@ class UnshardFullLoad(TaskOperator):
         for trouble in outcome.errors:
             raise trouble.error
 
-    def _tell(self, note: "Note") -> None:
-        self.log.info("%s", note)
+    def _tell(self, work: "Work", note: "Note", written: Counter[TableId]) -> None:
+        """Send metrics, count rows for the lineage, and log everything but windows, which log themselves."""
+        from unshard.units.task.live import WindowDone
+        from unshard.units.task.run import measurements_of
+
+        send(measurements_of(work.task, note))
+        if isinstance(note, WindowDone):
+            written.update(note.report.written)
+        else:
+            self.log.info("%s", note)
 
 
 class UnshardFollow(UnshardFullLoad):

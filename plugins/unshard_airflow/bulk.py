@@ -24,6 +24,7 @@ from unshard.config.secrets import variable_of
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened_task
+from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -50,6 +51,7 @@ class BulkOperator(UnitOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.task.state import Phase
+        from unshard.units.task.tablelineage import loaded_rows
 
         with opened_task(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
@@ -59,6 +61,8 @@ class BulkOperator(UnitOperator):
                     self._submit(work.task)
                 else:
                     self.run_here(work)
+            if self.done == Load.done:
+                self.observe(work, [self.source], lambda: loaded_rows(work, [self.source]))
             return as_json(progress(work, self.source))
 
     def run_here(self, work: "Work") -> None:
@@ -120,7 +124,7 @@ class Load(BulkOperator):
 
 @contextlib.contextmanager
 def telling(log: Any, text: Callable[[], str]) -> Iterator[None]:
-    """Log the progress while the block runs and at its end, if it has changed."""
+    """Log the progress while the block runs and at its end, if it has changed; an empty text is not logged."""
     from unshard.errors import UnshardError
 
     ended = threading.Event()
@@ -181,10 +185,12 @@ def permanent_error(output: str) -> str | None:
 
 
 def progress(work: "Work", source: str) -> Mapping[str, Any]:
-    """Return the progress of dump and load of a source."""
+    """Return the progress of dump and load of a source, and send it as metrics."""
+    from unshard.units.task.metrics import of_load
     from unshard.units.task.status import full_progress
 
     dump, load = full_progress(work.meta, [source])[source]
+    send(of_load(work.task.name, source, dump, load))
     return {"source": source, "dump": dump, "load": load}
 
 

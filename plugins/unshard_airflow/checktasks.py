@@ -2,7 +2,7 @@
 
 | event | effect |
 |---|---|
-| all ranges are proven equal | the task succeeds; the asset of the table gets an event with rows and age |
+| all ranges are proven equal | the task succeeds; the asset of its proofs gets an event with rows and age |
 | a difference is proven or explained | the task fails and names keys; it is not retried |
 | the time of a check is over, or changes are on their way | the task succeeds without an event |
 | the check is cleared, or dies | it goes on with the ranges that are not proven |
@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from airflow.sdk.observability import stats
 
-from unshard.core.model import Server, TableId
+from unshard.core.model import TableId
 from unshard_airflow.operators import TaskOperator, opened_task
+from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from unshard.core.validate.ledger import Proof
+    from unshard.config import Task
+    from unshard.core.model import Server
     from unshard.units.validate.validate import TableResult
     from unshard.units.work import Work
 
@@ -45,20 +47,30 @@ class CheckTarget(TaskOperator):
     """Compares one target table with its shards, as far as it is not proven equal already."""
 
     template_fields: Sequence[str] = ("target",)
+    verdict: "tuple[Server, bool] | None" = None
+    """The server of the target, and whether the table is equal to its shards; None until this is known."""
 
     def __init__(self, *, target: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target = target
 
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
+        """Return the verdict as an assertion; OpenLineage's provider calls it, also after a failure."""
+        from unshard_airflow.lineagefacets import asserted
+
+        return asserted(self.verdict[0], TableId(*self.target.split(".", 1)), self.verdict[1]) if self.verdict else None
+
     def execute(self, context: "Context") -> Any:
+        from unshard.units.task.metrics import of_proof
+
         table = TableId(*self.target.split(".", 1))
         with opened_task(self.task_file) as work:
             (found,) = checked(work, [table])
             proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
-            server = work.target
+            self.verdict = (work.target, found.equal) if found.equal or found.differs else None
         self.log.info("checked target=%s %s", table, proof)
         if proof is not None:
-            measure(work.task.name, proof)
+            send(of_proof(work.task.name, proof))
         if wrong := difference_text(found):
             raise AirflowFailException(wrong)
         told: dict[str, Any] = {"equal": found.equal, "unfinished": found.is_cut}
@@ -66,7 +78,7 @@ class CheckTarget(TaskOperator):
         if proof is not None:
             told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
         if found.equal:
-            context["outlet_events"][self.outlets[0]].add(table_asset(server, table), extra=told)
+            context["outlet_events"][self.outlets[0]].add(proof_asset(work.task, table), extra=told)
         return told
 
 
@@ -84,14 +96,6 @@ def checked(work: "Work", tables: Sequence[TableId]) -> "tuple[TableResult, ...]
     return validate(work, tables, settings)
 
 
-def measure(task: str, proof: "Proof") -> None:
-    """Send how much of a target table is proven to where Airflow's metrics go."""
-    tags = {"task": task, "target": str(proof.target)}
-    stats.gauge("unshard.proven_percent", proof.percent, tags=tags)
-    stats.gauge("unshard.oldest_proof_seconds", round(proof.age.total_seconds()), tags=tags)
-    stats.gauge("unshard.differing_ranges", proof.different, tags=tags)
-
-
 def difference_text(found: "TableResult") -> str:
     """Return the error of a check, or keys that differ with the kind of each difference, or an empty text."""
     if found.error or not found.differs:
@@ -105,6 +109,6 @@ def difference_text(found: "TableResult") -> str:
     return "\n".join(lines)
 
 
-def table_asset(server: Server, table: TableId) -> Asset:
-    """Return the asset of a target table: consumers may be scheduled by its events."""
-    return Asset(f"mysql://{server.host}:{server.port}/{table.schema}/{table.name}")
+def proof_asset(task: "Task", table: TableId) -> Asset:
+    """Return the asset of the proofs of a target table; that of the table itself gets events when rows change."""
+    return Asset(f"unshard://{task.plain_name}/proven/{table.schema}/{table.name}")

@@ -15,9 +15,11 @@
 work of a killed or cleared one.
 """
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
@@ -25,12 +27,15 @@ from airflow.sdk import BaseOperator
 
 from unshard.config import has_changed
 from unshard.core.masking import refusal
+from unshard.core.model import TableId
 from unshard.core.shown import as_json
+from unshard_airflow.bulk import telling
 from unshard_airflow.differencetasks import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task
+from unshard_airflow.operators import NOT_HANDED_OVER, TaskOperator, WindowOperator, only_run, opened_task, table_asset
 from unshard_airflow.outages import ToldOnce, cause, tell_recovery
 from unshard_airflow.outcome import of_stop
+from unshard_airflow.stats import send, send_state
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,6 +51,8 @@ REST_SECONDS, LOOK_SECONDS = 0.4, 3.0
 """The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""
+CHANGED = "changed"
+"""XCom key: the number of changed rows of each target."""
 PROGRESS = "progress"
 FAILED = "failed"
 
@@ -79,6 +86,7 @@ class Follow(WindowOperator):
         from unshard.core.task.state import Phase
         from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, RunTally, follow
+        from unshard.units.task.metrics import of_live_run
         from unshard.units.task.run import goals
 
         work.meta.pauses.refuse()
@@ -103,9 +111,15 @@ class Follow(WindowOperator):
         else:
             found = goals(work, ready, tally, run.note)
             ready, ends = list(found), Ends(goals=found, is_asked=run.is_asked, executes=False)
-        end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
+        send(of_live_run(work.task.name, ready))
+        # The watcher sends the state of a continuous task, also while no live run is at work.
+        state = partial(send_state, self.task_file)
+        with contextlib.nullcontext() if self.is_continuous else telling(self.log, state):
+            end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
         self.log.info("live run has ended reason=%s", end)
         context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))
+        context["ti"].xcom_push(key=CHANGED, value={str(target): rows for target, rows in run.changed.items()})
+        self.observe(work, self.sources, lambda: run.changed)
         told = run.tell(str(end))
         self.stopped = run.stopped
         if self.stopped:
@@ -133,13 +147,17 @@ class _Run:
         self._known = operator.known_cause(context)
         self._locks: Locks = ()
         self.stopped: tuple[SuspendedTarget, ...] = ()
+        self.changed: Counter[TableId] = Counter()
 
     def note(self, note: "Note") -> None:
-        """Log an error and the engines that a target does not get; keep suspended targets."""
+        """Log an error and the engines that a target does not get; keep suspended targets; send metrics."""
         from unshard.units.task.live import Trouble, WindowDone
+        from unshard.units.task.run import measurements_of
 
+        send(measurements_of(self._work.task, note))
         match note:
             case WindowDone(_, report):
+                self.changed.update(report.written)
                 self.stopped += report.stopped
                 for warning in report.engines:
                     self._operator.log.warning("%s", warning)
@@ -162,18 +180,10 @@ class _Run:
         counts, errors = self._state()
         self._told, self._told_state = time.monotonic(), (counts, errors)
         waiting = [f"{lock.id} {lock.state}" for lock in self._locks]
-        told = {"state": state, **counts, "lag_seconds": self._lag(), "locks": waiting, "errors": errors}
+        told = {"state": state, **counts, "locks": waiting, "errors": errors}
         self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
         self._context["ti"].xcom_push(key=PROGRESS, value=told)
         return told
-
-    def _lag(self) -> int:
-        """Return the age of the last applied event when its window was committed; the oldest of all sources."""
-        found = [self._work.meta.checkpoints.get(source) for source in self._operator.sources]
-        return max(
-            (int(each.committed_at.timestamp()) - each.last_time for each in found if each and each.last_time),
-            default=0,
-        )
 
     def _state(self) -> tuple[Mapping[str, int], list[str]]:
         """Return the counts of all sources, and the errors that are not over."""
@@ -214,7 +224,10 @@ LATE = ".late"
 
 
 class Report(WindowOperator):
-    """Summarises the live run, updates the locks, and returns the open ones (the XCom value, a list)."""
+    """Summarises the live run, updates the locks, and returns the open ones (the XCom value, a list).
+
+    The asset of each target that the live run has changed gets an event.
+    """
 
     def __init__(self, *, groups: Sequence[Sequence[str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -230,6 +243,7 @@ class Report(WindowOperator):
         indexes = range(len(self.groups))
         progress = context["ti"].xcom_pull(task_ids="follow", key=PROGRESS, map_indexes=indexes)
         left = context["ti"].xcom_pull(task_ids="follow", key=LEFT, map_indexes=indexes)
+        self._emit(work, context, context["ti"].xcom_pull(task_ids="follow", key=CHANGED, map_indexes=indexes))
         errors = follow_each(work).errors
         raise_transient(errors)
         for target, error in errors.items():
@@ -251,6 +265,21 @@ class Report(WindowOperator):
         self.log.info("live run done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)
         return [view.id for view in locks]
+
+    def _emit(self, work: "Work", context: "Context", changed: Sequence[Mapping[str, int] | None]) -> None:
+        """Add an event with rows and lag to the asset of each changed target."""
+        from unshard.units.task.status import lag_of_task, status_in
+        from unshard_airflow.connections import airflow_connections
+
+        rows = sum((Counter(each or {}) for each in changed), Counter[str]())
+        targets = sorted({target for each in changed for target in each or {}})
+        if not targets:
+            return
+        lag = lag_of_task(status_in(work.meta, work.task, airflow_connections))
+        for target in targets:
+            extra: dict[str, Any] = {"rows": rows[target], "lag_seconds": lag.seconds, "lag_is_least": lag.is_least}
+            asset = table_asset(work.target, TableId(*target.split(".", 1)))
+            context["outlet_events"][self.outlets[0]].add(asset, extra=extra)
 
 
 class Again(BaseOperator):

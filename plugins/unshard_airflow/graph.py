@@ -95,8 +95,8 @@ Task file: `{path}`
 
 CHECK_DOC = """Compares the targets with their shards while everything runs; no range is compared twice within a day.
 
-A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, its asset
-gets an event.
+A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, the
+asset of its proofs gets an event.
 Task file: `{path}`
 """
 
@@ -172,7 +172,8 @@ def sync_dag(task: Task) -> DAG:
             dag_of_differences=JOIN + task.plain_name if follows_join(task) else "",
             **common,
         ).expand(sources=groups)
-        report = Report(task_id="report", groups=groups, trigger_rule=TriggerRule.ALL_DONE, **common)
+        changed = AssetAlias(f"unshard_changed__{task.plain_name}")
+        report = Report(task_id="report", groups=groups, trigger_rule=TriggerRule.ALL_DONE, outlets=[changed], **common)
         windows >> report >> Again(task_id="again", outlets=[work_asset(task)])
         StartLock.partial(
             task_id="start_lock", dag_of_locks=DDL + task.plain_name, map_index_template="{{ task.lock }}", **common

@@ -6,14 +6,15 @@ may be cleared at any time.
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import DagRunTriggerException
-from airflow.sdk import BaseOperator
+from airflow.sdk import Asset, BaseOperator
 
+from unshard.core.model import Server, TableId
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.options import task_with_options
@@ -21,9 +22,11 @@ from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import failures_told
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from unshard.config import Task
+    from unshard.units.task.tablelineage import TargetLineage
     from unshard.units.work import Work
 
 START_TIME = "start_time"
@@ -61,12 +64,36 @@ def only_run(dag: str, run: str, conf: dict[str, str]) -> DagRunTriggerException
     )
 
 
+def table_asset(server: Server, table: TableId) -> Asset:
+    """Return the asset of a target table: consumers may be scheduled by its events."""
+    return Asset(f"mysql://{server.host}:{server.port}/{table.schema}/{table.name}")
+
+
 class TaskOperator(BaseOperator):
     """Works for one task file."""
+
+    lineage: "Sequence[TargetLineage]" = ()
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.task_file = task_file
+
+    def observe(self, work: "Work", sources: Sequence[str], rows: "Callable[[], Mapping[TableId, int]]") -> None:
+        """Collect the lineage of the targets that have changed, if OpenLineage asks for it."""
+        from unshard.errors import UnshardError
+        from unshard.units.task.tablelineage import lineage_of
+        from unshard_airflow.lineagefacets import is_observed
+
+        try:
+            self.lineage = lineage_of(work, sources, rows()) if is_observed() else ()
+        except UnshardError as error:
+            self.log.warning("no lineage is sent: %s", error)
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
+        """Return the lineage; OpenLineage's provider calls it, also after a failure."""
+        from unshard_airflow.lineagefacets import operator_lineage
+
+        return operator_lineage(self.lineage)
 
 
 class UnitOperator(TaskOperator):

@@ -18,6 +18,7 @@ from unshard.core.masking import statement
 from unshard.core.shown import as_json, listed, visible
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.options import task_with_options
+from unshard_airflow.stats import STATE_SECONDS, initialize_in_triggerer, send_state
 
 if TYPE_CHECKING:
     from unshard.config import Task
@@ -132,14 +133,22 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
         return stack.enter_context(contextlib.closing(BinlogWatch(work))).has_news
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait again and again."""
-        watch = Watch(self)
+        """Wait again and again; meanwhile send the state of the task as metrics."""
+        watch, sending = Watch(self), asyncio.create_task(self._send_state())
         try:
             while True:
                 await self.wait(watch)
                 yield TriggerEvent("new binlog")  # type: ignore[no-untyped-call]
         finally:
+            sending.cancel()
             await asyncio.to_thread(watch.close)
+
+    async def _send_state(self) -> None:
+        initialize_in_triggerer()
+        while True:
+            if error := await asyncio.to_thread(send_state, self.task_file):
+                self.log.warning("%s", error)
+            await asyncio.sleep(STATE_SECONDS)
 
 
 class LockTrigger(TaskTrigger):

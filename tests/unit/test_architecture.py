@@ -85,7 +85,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "include/unshard/operate": STDLIB
     | {"unshard.errors", "unshard.core", "unshard.config", "unshard.adapters", "unshard.units", "unshard.operate"},
-    "include/unshard/cli": STDLIB | {"rich", "unshard"},
+    "include/unshard/cli": STDLIB | {"rich", "prometheus_client", "unshard"},
     "spark_jobs": STDLIB | {"pyspark", "unshard"},
     "dags": STDLIB | {"airflow", "unshard_airflow", "unshard.config"},
 }
@@ -99,6 +99,8 @@ ONLY_THERE = {
     },
     "airflow": {"dags/", "plugins/", "include/unshard_demo/"},
     "sqlalchemy": {"include/unshard/adapters/meta/"},
+    "prometheus_client": {"include/unshard/cli/prometheus"},
+    "openlineage": {"plugins/unshard_airflow/lineagefacets"},
     "pymysql.protocol": {"include/unshard/adapters/pymysqlprivate"},
 }
 SOURCES = sorted(path for room in ("include", "plugins", "dags", "spark_jobs") for path in (ROOT / room).rglob("*.py"))

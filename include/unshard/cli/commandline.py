@@ -123,6 +123,8 @@ COMMANDS = (
                 "--follow", "go on when it is caught up, until SIGTERM or Ctrl-C; an error is tried again each minute"
             ),
             option("--for", "with --follow: end after this time, such as 10m", "TIME", dest="time"),
+            option("--metrics-port", "with --follow: serve metrics for Prometheus on this port", "N", type=_number(1)),
+            option("--metrics-address", "address of that port (default 127.0.0.1)", "ADDRESS", default="127.0.0.1"),
             option(
                 "--start-time",
                 "in task-mode incremental: begin with the first transaction at this time, such as "

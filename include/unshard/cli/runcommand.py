@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from math import inf
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.display import Display
@@ -25,6 +25,7 @@ from unshard.operate.documents import difference_document, difference_line, lock
 from unshard.units.ddl.coordinate import facts
 from unshard.units.full.snapshot import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, RunTally, Trouble, WindowDone
+from unshard.units.task.metrics import of_live_run
 from unshard.units.task.run import (
     CreatedUnlike,
     Note,
@@ -35,11 +36,15 @@ from unshard.units.task.run import (
     RunOutcome,
     SourceOutcome,
     Until,
+    measurements_of,
 )
 from unshard.units.task.run import run as run_task
 from unshard.units.task.status import full_progress, status_in
 from unshard.units.window.sync import WindowReport
 from unshard.units.work import LIMITS, Work, open_work
+
+if TYPE_CHECKING:
+    from unshard.cli.prometheus import Exposition
 
 REST_SECONDS = 0.03
 """The rest of a source after a window, in which more rows come for the next one."""
@@ -78,8 +83,9 @@ class Errors:
 class FollowedRun:
     """A run with `--follow`, over pauses and changes of the task file: its end, and a line for each source."""
 
-    def __init__(self, console: Console, seconds: float) -> None:
+    def __init__(self, console: Console, seconds: float, metrics: "Exposition | None" = None) -> None:
         self.tally = RunTally(LIMITS.pause_seconds)
+        self.metrics = metrics
         self.ends = Ends(
             deadline=time.monotonic() + seconds, is_asked=self._is_asked, retries=inf, rest_seconds=REST_SECONDS
         )
@@ -101,8 +107,13 @@ class FollowedRun:
     def run(self, work: Work, show: Callable[[Note], None]) -> RunOutcome:
         """Follow a task until the end of the run, or until its file changes."""
         self._task, self._newer, self._refused = work.task, None, ""
+        if self.metrics is not None:
+            self.metrics.task = work.task
+            self.metrics.add(of_live_run(work.task.name, work.task.sources))
 
         def watch(note: Note) -> None:
+            if self.metrics is not None:
+                self.metrics.add(measurements_of(work.task, note))
             match note:
                 case WindowDone(_, report) if not report.engines:
                     pass
@@ -170,8 +181,9 @@ class FollowedRun:
 
 def run_command(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
-    following = FollowedRun(console, _seconds(options)) if options.follow else None
+    seconds = _seconds(options)
     task = console.load(options.task, begins=True)
+    following = FollowedRun(console, seconds, _metrics(options, task)) if options.follow else None
     if options.start_time:
         task = starting_at(task, options.start_time)
     with _opened(task, console) as work:
@@ -189,6 +201,16 @@ def run_command(options: Namespace, console: Console) -> Answer:
     return answer
 
 
+def _metrics(options: Namespace, task: Task) -> "Exposition | None":
+    if options.metrics_port is None:
+        return None
+    from unshard.cli.prometheus import Exposition
+
+    metrics = Exposition(task)
+    metrics.serve(options.metrics_address, options.metrics_port)
+    return metrics
+
+
 def _opened(task: Task, console: Console) -> AbstractContextManager[Work]:
     return open_work(task, starting=lambda: console.note("Spark starts"), will_load=True)
 
@@ -199,6 +221,8 @@ def _seconds(options: Namespace) -> float:
         raise UsageWrong(f"--for: {options.time} is not a time like 10m", "unshard run")
     if not options.follow and options.time is not None:
         raise UsageWrong("--for needs --follow", "unshard run")
+    if not options.follow and options.metrics_port is not None:
+        raise UsageWrong("--metrics-port needs --follow", "unshard run")
     if options.follow and options.until == "full":
         raise UsageWrong("--follow begins after the full load, so it does not go with --until full", "unshard run")
     return found

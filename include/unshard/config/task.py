@@ -22,9 +22,17 @@ from unshard.errors.config import SourceNotInTask
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DIGEST = 8
-"""Hexadecimal digits at the end of the plain name of a task with special characters."""
+"""Hexadecimal digits at the end of the plain form of a name with special characters."""
 BRIEFLY = 2
 """Warnings of one kind that one line replaces."""
+
+
+def plain(name: str) -> str:
+    """Return a name without special characters: they become `_`, and a digest keeps such names distinct."""
+    if PLAIN_NAME.fullmatch(name):
+        return name
+    characters = re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".-")
+    return f"{characters}.{hashlib.sha256(name.encode()).hexdigest()[:DIGEST]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,8 @@ class Task:
 
     @property
     def plain_name(self) -> str:
-        """The name for DAG ids and folders; special characters become `_`, and a digest keeps such names distinct."""
-        if PLAIN_NAME.fullmatch(self.name):
-            return self.name
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name).lstrip(".-")
-        return f"{plain}.{hashlib.sha256(self.name.encode()).hexdigest()[:DIGEST]}"
+        """The name for DAG ids and folders."""
+        return plain(self.name)
 
     @property
     def storage(self) -> str:

@@ -1,5 +1,6 @@
 """One running Airflow with three tasks for all tests of this folder, because its start costs tens of CPU seconds."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,14 +11,16 @@ import pytest
 
 from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import LIVE, Merge, merging
-from tests.e2e.scheduler.metrics import Metrics, receiving
 from tests.e2e.scheduler.waiting import SECONDS
+from tests.received import Metrics, receiving
 from tests.running import while_up
 from unshard_demo.airflow import Airflow, as_variables, start_airflow
 from unshard_demo.servers import MariaDb
 from unshard_demo.sparkserver import SparkConnect
 
 SPARK = {"spark_connection": LIVE, "bulk_connection": LIVE}
+LINEAGE = "lineage.json"
+"""File of the events of OpenLineage, in the folder of the first task; only if its provider is installed."""
 RARELY = "0 3 * * *"
 """The windows of a task that runs so only follow a trigger, so they take no time of other tests."""
 SETTINGS = {
@@ -71,7 +74,9 @@ def metrics() -> Iterator[Metrics]:
 @pytest.fixture(scope="package")
 def airflow(merge: Merge, hasty: Merge, joining: Merge, metrics: Metrics) -> Iterator[Airflow]:
     """A scheduler that knows the DAGs of all tasks."""
+    transport = {"type": "file", "log_file_path": str(merge.folder / LINEAGE), "append": True}
     settings = SETTINGS | metrics.settings | {"UNSHARD_TEST_ALERTS": str(merge.folder / "alerts")}
+    settings["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(transport)
     with while_up(start_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings)) as airflow:
         kinds = "full", "sync", "ddl"
         dags = [f"unshard_{kind}__{task.name}" for task in (merge, hasty, joining) for kind in kinds]

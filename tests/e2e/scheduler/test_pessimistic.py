@@ -1,6 +1,7 @@
 """The DAGs under a running scheduler: full load, windows that start each other, a DDL lock forced by a clear."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
-from tests.e2e.scheduler.metrics import Metrics
+from tests.e2e.scheduler.conftest import LINEAGE
 from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,
@@ -28,6 +29,7 @@ from tests.e2e.scheduler.waiting import (
     succeed,
 )
 from tests.e2e.taskinstances import await_run, clear, log_of, xcom
+from tests.received import Metrics
 from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
 
@@ -39,7 +41,7 @@ NOTE = "ALTER TABLE {} ADD COLUMN note VARCHAR({})"
 RESIZE = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(60) NOT NULL"
 
 
-def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, merge: Merge) -> None:
+def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, merge: Merge, metrics: Metrics) -> None:
     full, sync = f"unshard_full__{merge.name}", f"unshard_sync__{merge.name}"
     states = succeed(airflow, full, airflow.trigger(full))
     assert set(states.values()) == {"success"}
@@ -51,6 +53,41 @@ def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, 
     airflow.await_true(is_woken, SECONDS, "the hand-over wakes the windows")
     merge.change(1)
     await_equal(airflow, merge)
+    assert_told(airflow, merge, metrics)
+
+
+def assert_told(airflow: Airflow, merge: Merge, metrics: Metrics) -> None:
+    """The live run has told of its rows: an asset event, metrics, lineage, a line in the log."""
+    sync, name = f"unshard_sync__{merge.name}", merge.table.replace("`", "")
+
+    def events() -> list[dict[str, Any]]:
+        found = airflow.api("GET", f"assets/events?source_dag_id={sync}")["asset_events"]
+        return [each for each in found if each["uri"].startswith("mysql:")]
+
+    airflow.await_true(lambda: bool(events()), SECONDS, "an event of the changed table")
+    event = events()[0]
+    assert event["uri"] == f"mysql://127.0.0.1:{merge.target.port}/{name.replace('.', '/')}"
+    assert event["extra"]["rows"] > 0 and event["extra"]["lag_seconds"] is not None
+    log = log_of(airflow, sync, event["source_run_id"], "follow", map_index=0)
+    assert "window done source=north-1" in log and " lag=" in log
+    tags = {"task": merge.name, "source": "north-1"}
+
+    def is_sent() -> bool:
+        return metrics.of("airflow.unshard.lag_seconds", **tags) == 0
+
+    airflow.await_true(is_sent, SECONDS, "the lag, from the triggerer")
+    assert metrics.of("airflow.unshard.load_percent", **tags) == 100
+    assert (metrics.of("airflow.unshard.rows_applied", **tags) or 0) > 0
+    if importlib.util.find_spec("airflow.providers.openlineage") is None:
+        return
+    lineage = [json.loads(line) for line in (merge.folder / LINEAGE).read_text().splitlines()]
+    outputs = {
+        each["job"]["name"]: (output["name"], output["outputFacets"]["outputStatistics"]["rowCount"])
+        for each in lineage
+        for output in each.get("outputs", ())
+        if each["eventType"] == "COMPLETE"
+    }
+    assert outputs[f"{sync}.follow"][0] == outputs[f"unshard_full__{merge.name}.load"][0] == name
 
 
 @pytest.mark.test_all("a live run of the demo does so, too")
@@ -140,7 +177,7 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(
     states = succeed(airflow, dag, airflow.trigger(dag))
     assert states["list_targets"] == states[f"check[{merge.table}]"] == "success"
     (event, *_) = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
-    assert event["uri"] == f"mysql://127.0.0.1:{merge.target.port}/{schema_and_name}" and event["extra"]["equal"]
+    assert event["uri"] == f"unshard://{merge.name}/proven/{schema_and_name}" and event["extra"]["equal"]
     assert event["extra"]["rows"] > 100
     tags = {"task": merge.name, "target": schema_and_name.replace("/", ".")}
     assert metrics.of("airflow.unshard.proven_percent", **tags) == 100

@@ -177,7 +177,7 @@ def test_live_runs_follow_each_other_and_start_by_events_alone(bag: dict[str, An
     assert sorted(dag["edges"]["follow"]) == ["failed", "report"]
     assert dag["edges"]["report"] == ["again", "start_lock"]
     assert (dag["runs"], dag["catchup"], dag["timetable"]) == (1, False, "AssetTriggeredTimetable")
-    assert dag["outlets"] == {"again": ["unshard_work__orders_merge"]}
+    assert dag["outlets"] == {"report": ["unshard_changed__orders_merge"], "again": ["unshard_work__orders_merge"]}
 
 
 @pytest.mark.usefixtures("plugin")

@@ -143,11 +143,15 @@ class Structures(Records):
     def dropped(self, shards: Collection[Shard]) -> frozenset[Shard]:
         return frozenset(map(shard_of, self._db.select(SHARD, SHARD.c.dropped != 0, is_one_of(SHARD, shards))))
 
+    def targets(self) -> frozenset[TableId]:
+        """Return the targets that have shards."""
+        has = select(*target_name(SHARD)).where(self._db.mine(SHARD, has_left=0)).distinct()
+        return frozenset(map(target_of, self._db.fetch(has)))
+
     def unfed_targets(self) -> frozenset[TableId]:
         """Return the targets that had shards and have none now."""
         had = select(*target_name(TABLE_SCHEMA)).where(self._db.mine(TABLE_SCHEMA)).distinct()
-        has = select(*target_name(SHARD)).where(self._db.mine(SHARD, has_left=0)).distinct()
-        return frozenset(map(target_of, self._db.fetch(had))) - frozenset(map(target_of, self._db.fetch(has)))
+        return frozenset(map(target_of, self._db.fetch(had))) - self.targets()
 
     def fed(self, target: TableId) -> frozenset[Shard]:
         """Return all shards that a target has ever had, by their last names."""

@@ -10,13 +10,13 @@ snapshot, dump or load, the next run goes on with the missing chunks.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from unshard.config import Connections, TaskMode, environment_connections
+from unshard.config import Connections, Task, TaskMode, environment_connections
 from unshard.core.checks.items import summaries
 from unshard.core.model import Location
 from unshard.core.stages import evaluate
@@ -35,6 +35,7 @@ from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.task import live
 from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, RunTally, Trouble
+from unshard.units.task.metrics import Measurement, of_error, of_live_run, of_window
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.window.adoptedrules import rules_refusal
 from unshard.units.window.suspending import retry
@@ -141,6 +142,19 @@ class RunOutcome:
         if self.suspended:
             return 4
         return 3 if self.locks else 0
+
+
+def measurements_of(task: Task, note: Note) -> Iterable[Measurement]:
+    """Return what a note adds to the metrics."""
+    match note:
+        case live.WindowDone(_, report):
+            return of_window(task.name, report)
+        case Trouble(place) if place in task.sources:
+            return [of_error(task.name, place)]
+        case PauseEnded():
+            return of_live_run(task.name, task.sources)
+        case _:
+            return ()
 
 
 def full_mode(mode: TaskMode) -> FullMode:

@@ -5,6 +5,7 @@ source that does not answer is shown with its error, the others with their figur
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,10 @@ from unshard.adapters.meta import MetaReader
 from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
+from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.online import OnlineRole, OnlineTable
 from unshard.core.full.fullprogress import NOTHING_YET, Progress
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId
 from unshard.core.rows.columnreload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
@@ -31,6 +33,9 @@ from unshard.errors.base import ServerError
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, completed_meta, existing_meta
 from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.scene import LockFacts
+from unshard.units.task.metrics import Measurement, of_task, of_unreadable
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,20 @@ class Remarks:
         return tuple(lock for lock in self.locks if lock.warning)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What metrics tell of a task besides its sources."""
+
+    pause: PauseState | None
+    targets: frozenset[TableId]
+    """Of all shards in their groups."""
+    locks: tuple[DdlLock, ...]
+    """The open ones."""
+    stops: tuple[SuspendedTarget, ...]
+    diverted: Mapping[str, int]
+    proofs: tuple[Proof, ...]
+
+
 def refuse_paused_task(task: Task, connections: Connections = environment_connections) -> None:
     """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but completes them."""
     with completed_meta(task, connections) as meta:
@@ -134,6 +153,17 @@ def status_in(
     each = [_known(meta, instance.source.id) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
+
+
+def measured(task: Task, connections: Connections = environment_connections) -> list[Measurement]:
+    """Return the state of a task as measurements: a bounded number of statements for each source and for the task."""
+    try:
+        with existing_meta(task, connections) as meta:
+            figures = task_figures(meta) if meta else None
+            return [*of_task(task.name, status_in(meta, task, connections), figures, datetime.now(UTC))]
+    except UnshardError as error:
+        log.warning("the metrics of the task cannot be read task=%s error=%s", task.name, error)
+        return [of_unreadable(task.name)]
 
 
 def lag_of_task(sources: Iterable[SourceStatus]) -> Lag:
@@ -168,6 +198,18 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
         meta.write_paths.last(),
         meta.deleted_shards.newest(),
         meta.reloads.newest(),
+        meta.judged_ranges.proofs(),
+    )
+
+
+def task_figures(meta: MetaReader) -> TaskFigures:
+    """Read the figures of a task: one statement for each, whatever its size."""
+    return TaskFigures(
+        meta.pauses.get(),
+        meta.structures.targets(),
+        meta.locks.open(),
+        meta.suspended_targets.all(),
+        meta.row_errors.counts(),
         meta.judged_ranges.proofs(),
     )
 

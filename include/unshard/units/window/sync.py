@@ -42,6 +42,7 @@ import contextlib
 import logging
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -204,6 +205,14 @@ class WindowReport:
     seconds: float
     more: bool
     """Whether another window could run at once."""
+    bytes: int = 0
+    """Of binlog and of held rows that were read."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """The seconds of each stage, of all attempts; `plan` is everything before the first one."""
+    written: Mapping[TableId, int] = field(default_factory=dict)
+    """The number of rows that were written to or deleted from each target; 0 if an attempt before has written them."""
+    lag: int | None = None
+    """The age of its last event when it was done, in seconds; None if it is unknown."""
     stopped: tuple[SuspendedTarget, ...] = ()
     """Targets that were suspended in it: their rows were held."""
     engines: tuple[EngineKept, ...] = ()
@@ -213,6 +222,15 @@ class WindowReport:
     def moved(self) -> bool:
         return self.window is not None
 
+    def __str__(self) -> str:
+        """One line for the log."""
+        return (
+            f"window done source={self.source} window={self.window} location={self.ends} rows={self.rows_applied} "
+            f"held={self.rows_held} released={self.rows_released} filtered={self.rows_filtered} "
+            f"skipped={self.rows_skipped} diverted={self.rows_diverted} bytes={self.bytes} "
+            f"seconds={self.seconds:.3f} lag={self.lag}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
@@ -221,6 +239,7 @@ class _Moved:
     skipped: int = 0
     diverted: int = 0
     released: int = 0
+    written: Mapping[TableId, int] = field(default_factory=dict)
     held: tuple[HeldFile, ...] = ()
     stopped: tuple[SuspendedTarget, ...] = ()
     """Targets whose rows were held, because they are suspended."""
@@ -286,14 +305,24 @@ class _WindowRun:
     sync_state: SyncState
     began: float
     progress: Progress | None
+    stages: dict[str, float] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> WindowReport:
+        self.stages["plan"] = time.monotonic() - self.began
         self._say(1, "plan", plan)
         first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
-        done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
+        done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._timed)
         plan, more = done.begun.plan, _more(self.work, done.begun, done.moved)
-        report = _report(plan, plan.number, done.moved, self.began, more=more)
-        return replace(report, engines=_kept_engines(self.work, plan))
+        report = _report(plan, plan.number, done.moved, self.began, more=more, deleted=done.deleted)
+        report = replace(report, stages=self.stages, engines=_kept_engines(self.work, plan))
+        log.info("%s", report)
+        return report
+
+    def _timed(self, stage: WindowStage, window: _Window) -> _Window:
+        began = time.monotonic()
+        after = self._stage(stage, window)
+        self.stages[stage.kind] = self.stages.get(stage.kind, 0.0) + time.monotonic() - began
+        return after
 
     def _stage(self, stage: WindowStage, window: _Window) -> _Window:
         begun, is_again = window.begun, window.attempt.is_again
@@ -579,10 +608,20 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
         skipped=skipped,
         diverted=diverted,
         released=sum(part.released for part in parts),
+        written=_written(targets),
         held=tuple(held),
         stopped=stopped,
         sections=sections,
     )
+
+
+def _written(targets: Sequence[TargetReport]) -> Mapping[TableId, int]:
+    """Return the rows of each target that has changed."""
+    rows: Counter[TableId] = Counter()
+    for each in targets:
+        if (found := each.applied.deleted + each.applied.written) or each.applied.before:
+            rows[each.target] += found
+    return rows
 
 
 def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: bool) -> None:
@@ -612,7 +651,12 @@ def _sweep_orphans(work: Work, plan: Plan) -> None:
             work.storage.delete(path)
 
 
-def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more: bool) -> WindowReport:
+def _report(
+    plan: Plan, window: int | None, moved: _Moved, began: float, *, more: bool, deleted: Sequence[int] = ()
+) -> WindowReport:
+    written = Counter(moved.written)
+    for deletion, rows in zip(plan.deletions if deleted else (), deleted, strict=True):
+        written.update({deletion.target: rows} if rows else {})
     return WindowReport(
         source=plan.source,
         window=window,
@@ -628,6 +672,9 @@ def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more
         ddls=plan.queued,
         seconds=time.monotonic() - began,
         more=more,
+        bytes=plan.bytes,
+        written=written,
+        lag=max(0, int(time.time()) - plan.last_time) if plan.last_time else None,
         stopped=moved.stopped,
     )
 
