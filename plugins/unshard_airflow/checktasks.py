@@ -2,7 +2,7 @@
 
 | event | effect |
 |---|---|
-| all ranges are proven equal | the task succeeds; the asset of its proofs gets an event with rows and age |
+| all ranges are proven equal | the task succeeds; its asset and that of its proofs get an event with rows and age |
 | a difference is proven or explained | the task fails and names keys; it is not retried |
 | the time of a check is over, or changes are on their way | the task succeeds without an event |
 | the check is cleared, or dies | it goes on with the ranges that are not proven |
@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
 from unshard.core.model import TableId
-from unshard_airflow.operators import TaskOperator, opened_task
+from unshard_airflow.operators import TaskOperator, opened_task, table_asset
 from unshard_airflow.stats import send
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class CheckTarget(TaskOperator):
         if proof is not None:
             told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
         if found.equal:
-            context["outlet_events"][self.outlets[0]].add(proof_asset(work.task, table), extra=told)
+            for asset in (table_asset(work.target, table), proof_asset(work.task, table)):
+                context["outlet_events"][self.outlets[0]].add(asset, extra=told)
         return told
 
 
@@ -110,5 +111,5 @@ def difference_text(found: "TableResult") -> str:
 
 
 def proof_asset(task: "Task", table: TableId) -> Asset:
-    """Return the asset of the proofs of a target table; that of the table itself gets events when rows change."""
+    """Return the asset of the proofs of a target table; that of the table itself gets events of changes, too."""
     return Asset(f"unshard://{task.plain_name}/proven/{table.schema}/{table.name}")

@@ -95,8 +95,8 @@ Task file: `{path}`
 
 CHECK_DOC = """Compares the targets with their shards while everything runs; no range is compared twice within a day.
 
-A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, the
-asset of its proofs gets an event.
+A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, its
+asset and that of its proofs get an event.
 Task file: `{path}`
 """
 

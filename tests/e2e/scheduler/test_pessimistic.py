@@ -176,9 +176,13 @@ def test_check_proves_the_target_and_a_person_repairs_a_difference(
     await_equal(airflow, merge)
     states = succeed(airflow, dag, airflow.trigger(dag))
     assert states["list_targets"] == states[f"check[{merge.table}]"] == "success"
-    (event, *_) = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
-    assert event["uri"] == f"unshard://{merge.name}/proven/{schema_and_name}" and event["extra"]["equal"]
-    assert event["extra"]["rows"] > 100
+    events = airflow.api("GET", f"assets/events?source_dag_id={dag}")["asset_events"]
+    uris = {
+        f"unshard://{merge.name}/proven/{schema_and_name}",
+        f"mysql://127.0.0.1:{merge.target.port}/{schema_and_name}",
+    }
+    assert {event["uri"] for event in events} == uris
+    assert all(event["extra"]["equal"] and event["extra"]["rows"] > 100 for event in events)
     tags = {"task": merge.name, "target": schema_and_name.replace("/", ".")}
     assert metrics.of("airflow.unshard.proven_percent", **tags) == 100
     assert metrics.of("airflow.unshard.differing_ranges", **tags) == 0
