@@ -121,7 +121,8 @@ class WithAirflow(Cell):
         self._find("plugins", "unshard")
         self._find("providers hooks", "UnshardHook")
         self._find("config list --section unshard", "spark_masters")
-        self._find("unshard check --help", "usage: unshard check")
+        if not versions.airflow.startswith("3.1."):  # its command line takes no commands of providers
+            self._find("unshard check --help", "usage: unshard check")
         if "equal: " not in self.call("python", "-m", "unshard_demo", "run", "--folder", self.folder / "stage"):
             raise Failed("the demo does not say that the target equals the union")
         return "equal"
