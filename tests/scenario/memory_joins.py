@@ -130,6 +130,9 @@ class MemoryJoins:
         row = self._rows.targets.get(target)
         return row.error if row is not None and cause in ("", row.error_cause) else ""
 
+    def last_errors(self) -> Mapping[tuple[TableId, str], str]:
+        return {(target, row.error_cause): row.error for target, row in self._rows.targets.items() if row.error}
+
     def begin(self, joined: JoinedTarget) -> None:
         with self._step("begin join"):
             if joined.target in self._rows.targets:

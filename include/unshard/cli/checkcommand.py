@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from unshard.cli.console import Answer, Console, error_document, table
+from unshard.cli.console import Answer, Console, table
 from unshard.config import Task, environment_connections
 from unshard.core.checks.items import Item, Severity, summaries
 from unshard.core.shown import amount, as_document
 from unshard.errors import UnshardError
+from unshard.operate.documents import error_document
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import store_items
 

@@ -19,6 +19,7 @@ from unshard.core.masking import statement
 from unshard.core.shown import one_line, visible
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
+from unshard.operate.documents import error_document
 
 LEAST_WIDTH = 24
 """A narrower last column is not wrapped: each cell gets a line of its own instead."""
@@ -122,11 +123,6 @@ def _line(text: str, out: TextIO) -> None:
 def on_terminal(text: str) -> str:
     """Return a text for a terminal, without the secrets of statements and with escapes for control characters."""
     return visible(statement(text))
-
-
-def error_document(error: UnshardError) -> dict[str, str]:
-    """Return an error as JSON."""
-    return {"code": error.code, "message": error.message, "hint": error.next_step}
 
 
 def table(

@@ -4,13 +4,19 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from unshard.cli.console import Answer, Console, error_document
+from unshard.cli.console import Answer, Console
 from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
 from unshard.core.shown import as_document, one_line, shell
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.windowstages import WindowStep
-from unshard.operate.documents import difference_document, lock_document, pause_document, suspended_document
+from unshard.operate.documents import (
+    difference_document,
+    error_document,
+    lock_document,
+    pause_document,
+    suspended_document,
+)
 from unshard.units.ddl.coordinate import LockPlan
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.taskplan import PlannedStage, SourcePlan, TaskPlan, plan_task

@@ -11,6 +11,7 @@ from unshard.core.rows.rowerrors import Found, KeyCollision, RecordedCollision, 
 from unshard.core.shown import amount, as_document, one_line
 from unshard.core.sql.quoting import qualified
 from unshard.errors.config import UsageWrong
+from unshard.operate.statusdocument import reload_document
 from unshard.units.begun import existing_meta
 
 COLLISIONS = ("TARGET", "KEY", "SHARD", "OWNER", "FOUND IN", "STATE", "TIMES", "LAST")
@@ -126,11 +127,6 @@ def reload_command(options: Namespace, console: Console) -> Answer:
         command = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
         done = reload_columns(work, shard, columns, command, lambda each: console.note(reload_line(each)))
     return Answer({**document, "reload": reload_document(done)}, [reload_line(done)])
-
-
-def reload_document(each: Reload) -> dict[str, Any]:
-    """Return a reload as JSON."""
-    return as_document(each, "shard target columns state chunks rows_read rows_changed began_at changed_at")
 
 
 def reload_line(each: Reload) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, assert_never
 
-from unshard.cli.console import Answer, Console, error_document
+from unshard.cli.console import Answer, Console
 from unshard.cli.display import Display
 from unshard.cli.life import remove_first
 from unshard.config import Task, has_changed, load_task
@@ -21,7 +21,7 @@ from unshard.core.shown import amount, one_line
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 from unshard.errors.meta import TaskPaused
-from unshard.operate.documents import difference_document, difference_line, lock_document, lock_lines
+from unshard.operate.documents import difference_document, difference_line, error_document, lock_document, lock_lines
 from unshard.units.ddl.coordinate import facts
 from unshard.units.full.snapshot import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, RunTally, Trouble, WindowDone

@@ -2,26 +2,19 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unshard.adapters.meta.problemrecords import DeletedShard
-from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.problems import reload_document, reload_line
+from unshard.cli.console import Answer, Console, table
+from unshard.cli.problems import reload_line
 from unshard.config import Task, environment_connections
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.fullprogress import Progress
 from unshard.core.rows.writepath import Writing
-from unshard.core.shown import amount, as_document, lasting, one_line, shell, size
+from unshard.core.shown import amount, lasting, one_line, shell, size
 from unshard.core.task.state import Phase
-from unshard.core.validate.ledger import PROOF_HOURS
-from unshard.operate.documents import (
-    difference_document,
-    difference_line,
-    pause_document,
-    suspended_document,
-    suspended_lines,
-)
+from unshard.operate.documents import difference_line, suspended_lines
+from unshard.operate.statusdocument import status_document, write_sessions
 from unshard.units.begun import existing_meta
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
@@ -29,31 +22,13 @@ from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView
 
-KEYS = """
-    source phase position upstream_position lag_seconds lag_is_least lag_bytes last_event_at windows rows_applied
-    rows_held bytes_held held_lag_seconds held_since shards shards_held
-"""
-"""Of a source's document."""
-PASSED = "source location statement ignored_at"
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
-
-
-def _writing_document(task: Task, writing: Writing | None) -> dict[str, object]:
-    if writing is None:
-        return {"write_path": None, "load_data": None, "write_sessions": None}
-    sessions = _sessions(task, writing)
-    return {"write_path": writing.path, "load_data": writing.load_data, "write_sessions": sessions}
-
-
-def _sessions(task: Task, writing: Writing) -> dict[str, int]:
-    """Return for each source how many sessions may write one table."""
-    return {each.source.id: writing.sessions(each.sync.workers) for each in task.instances}
 
 
 def _writing(task: Task, writing: Writing | None) -> str:
     if writing is None:
         return "the way of writing rows is not known yet"
-    most = max(_sessions(task, writing).values(), default=1)
+    most = max(write_sessions(task, writing).values(), default=1)
     return f"{writing.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
 
 
@@ -64,47 +39,12 @@ def status_command(options: Namespace, console: Console) -> Answer:
         sources = status_in(meta, task)
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
-    summary, line = _summary(task, sources, told)
-    document = {
-        "task": task.name,
-        **summary,
-        "warnings": [*task.warnings],
-        "pause": pause_document(told.pause),
-        "sources": [_document(each) for each in sources],
-        **_writing_document(task, told.writing),
-        "online_ddl": [_online_document(*each) for each in told.online],
-        "ignored_statements": [
-            as_document(each, PASSED, location="passed.location", statement="passed.text", ignored_at="at")
-            for each in told.passed
-        ],
-        "suspended_targets": [suspended_document(stop) for stop in told.stops],
-        "diverted_rows": dict(told.diverted),
-        "deferred_rows": dict(told.deferred),
-        "removed_targets": [
-            as_document(lock, "target lock ddl at", lock="id", at="opened_at") for lock in told.removed
-        ],
-        "deleted_shards": [as_document(each, "shard target location statement rows at") for each in told.deleted],
-        "reloads": [reload_document(each) for each in told.reloads],
-        "validated": [
-            {
-                "target": str(each.target),
-                "rows": each.rows,
-                "rows_equal": each.fresh_rows,
-                "within_hours": PROOF_HOURS,
-                "oldest_seconds": round(each.age.total_seconds()),
-                "ranges_different": each.different,
-                "ranges_pending": each.pending,
-            }
-            for each in told.proofs
-        ],
-        "differences": [difference_document(each) for each in differences],
-        "warned_locks": [as_document(lock, "lock warning", lock="id") for lock in told.warned],
-    }
+    document = status_document(task, sources, told, differences)
     resume = f"unshard resume {shell(options.task)}"
     paused = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
-    head = [*paused, *table(HEADER, map(_row, sources), console.width), line, _writing(task, told.writing)]
-    lines = _lines(options.task, told, sources, differences)
-    return Answer(document, [*head, *lines], 1 if summary["errors"] else 0)
+    head = [*paused, *table(HEADER, map(_row, sources), console.width), _summary(task, sources, told)]
+    lines = [_writing(task, told.writing), *_lines(options.task, told, sources, differences)]
+    return Answer(document, [*head, *lines], 1 if document["errors"] else 0)
 
 
 def _lines(
@@ -141,38 +81,12 @@ def _lines(
     return lines
 
 
-def _summary(task: Task, sources: Sequence[SourceStatus], told: Remarks) -> tuple[dict[str, Any], str]:
+def _summary(task: Task, sources: Sequence[SourceStatus], told: Remarks) -> str:
     lag, state = lag_of_task(sources), condition_of_task(sources, told.pause)
-    errors = [{"place": f"source {each.source}", **error_document(each.error)} for each in sources if each.error]
-    values = {"state": state, "lag_seconds": lag.seconds, "lag_is_least": lag.is_least, "errors": errors}
-    counts = {"error": len(errors), "suspended target": len({stop.target for stop in told.stops})}
+    errors = sum(each.error is not None for each in sources)
+    counts = {"error": errors, "suspended target": len({stop.target for stop in told.stops})}
     shown = ", ".join(f"{count} {what}{'s' * (count > 1)}" for what, count in counts.items() if count)
-    return values, f"task {task.name}: {state}, lag {lag}, {shown or 'no errors'}"
-
-
-def _document(each: SourceStatus) -> dict[str, Any]:
-    return {
-        **as_document(
-            each,
-            KEYS,
-            upstream_position="upstream",
-            last_event_at="last_event",
-            held_lag_seconds="held_lag",
-            lag_is_least="lag.is_least",
-        ),
-        "dump": asdict(each.dump),
-        "load": asdict(each.load),
-        "collisions": {str(state): number for state, number in each.collisions.items()},
-        "error": error_document(each.error) if each.error else None,
-    }
-
-
-def _online_document(source: str, online_table: OnlineTable) -> dict[str, Any]:
-    shown = as_document(
-        online_table, "table shadow tool since", table="real", shadow="table", tool="seen", since="made_at"
-    )
-    texts = [statement.text for statement in online_table.statements]
-    return {"source": source, **shown, "statements": texts, "is_whole": online_table.is_whole}
+    return f"task {task.name}: {state}, lag {lag}, {shown or 'no errors'}"
 
 
 def _online(source: str, online_table: OnlineTable) -> str:

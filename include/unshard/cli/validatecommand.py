@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from unshard.cli.console import Answer, Console, error_document
+from unshard.cli.console import Answer, Console
 from unshard.cli.display import Display
 from unshard.config.kinds import seconds_in
 from unshard.core.model import TableId
 from unshard.core.shown import amount
 from unshard.core.validate.rowdifferences import Because, NotYetInTarget, RowDifference
 from unshard.errors.config import UsageWrong
+from unshard.operate.documents import error_document
 from unshard.units.validate.validate import Chunked, KeysPending, Settings, TableResult, Yielding, unfed
 from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work

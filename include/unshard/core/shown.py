@@ -66,9 +66,16 @@ def as_json(value: Any) -> Any:
             return str(value)
 
 
-def as_document(value: object, keys: str, **others: str) -> dict[str, Any]:
-    """Return attributes of a value as JSON; `others` has the path of each attribute that is not named like its key."""
-    found = {key: attrgetter(others.get(key, key))(value) for key in keys.split()}
+def as_document(value: object, keys: str | type[Any], **others: str) -> dict[str, Any]:
+    """Return attributes of a value as JSON; `others` has the path of each attribute that is not named like its key.
+
+    `keys` are names, or a dataclass that describes the document; of its fields those that the value has.
+    """
+    if isinstance(keys, str):
+        names = keys.split()
+    else:
+        names = [each.name for each in fields(keys) if each.name in others or hasattr(value, each.name)]
+    found = {key: attrgetter(others.get(key, key))(value) for key in names}
     return {key: one.isoformat() if isinstance(one, datetime) else as_json(one) for key, one in found.items()}
 
 

@@ -4,18 +4,20 @@ In a conflict only ways are offered that lead the rows of all shards into the ta
 other usual ways has a reason.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import LockState, Way
 from unshard.core.model import Shard, TableId
-from unshard.core.shown import shell
+from unshard.core.shown import amount, lasting, shell
+from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retry, Skip, form_fields, shards_of, typed
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.scene import LockView
+    from unshard.units.ddl.scene import LockFacts, LockView
+    from unshard.units.task.status import Remarks, SourceStatus
 
 TOLD = {
     Way.UNLOCKED: "as this one if it leads to the same columns, else as one that follows",
@@ -238,6 +240,79 @@ def after_correction(stop: SuspendedTarget, task: str) -> str:
     """Return how a suspended target continues."""
     again = _typed(RetryTarget(stop.target), task, "")
     return f"its rows are held. It continues when the table is altered; after another correction: {again}"
+
+
+# --- the next step of a task -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next thing that an operator does, or that the task waits for."""
+
+    text: str
+    needs_operator: bool = True
+    lock: str = ""
+    """The lock that it is about, if any."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+DECIDE = {LockState.CONFLICT: "in conflict", LockState.UNDECIDED: "undecided", LockState.FAILED: "failed"}
+NO_STEP = NextStep("nothing to do", False)
+
+
+def next_step(sources: "Sequence[SourceStatus]", told: "Remarks") -> NextStep:
+    """Return the next step of a task: the most urgent one, if there are several."""
+    steps = _of_task(sources, told), _of_locks(told), _of_full_load(sources), _of_rows(told)
+    return next((step for step in steps if step is not None), NO_STEP)
+
+
+def _of_task(sources: "Sequence[SourceStatus]", told: "Remarks") -> NextStep | None:
+    if told.pause is not None:
+        return NextStep(f"resume the task, which is {told.pause.kind}")
+    failing = [each for each in sources if each.error is not None]
+    if failing and failing[0].error is not None:
+        return NextStep(f"correct the error of source {failing[0].source}: {failing[0].error.next_step}")
+    if told.stops:
+        targets = sorted({str(stop.target) for stop in told.stops})
+        more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
+        return NextStep(f"correct the cause of suspended target {targets[0]}{more}, then retry")
+    return None
+
+
+def _of_locks(told: "Remarks") -> NextStep | None:
+    """Return the step of the lock that needs a decision, or else of the oldest one."""
+    is_open = sorted((lock for lock in told.locks if lock.is_open), key=lambda lock: lock.state not in DECIDE)
+    return _of_lock(is_open[0]) if is_open else None
+
+
+def _of_lock(lock: "LockFacts") -> NextStep:
+    if state := DECIDE.get(lock.state):
+        return NextStep(f"decide on lock {lock.id}, which is {state}", True, lock.id)
+    if lock.missing:
+        count = len(lock.missing)
+        shards = "1 more shard" if count == 1 else f"{amount(count)} more shards"
+        return NextStep(f"run the DDL of lock {lock.id} on {shards}, or unlock it", True, lock.id)
+    return NextStep(f"wait until the DDL of lock {lock.id} is executed", False, lock.id)
+
+
+def _of_full_load(sources: "Sequence[SourceStatus]") -> NextStep | None:
+    phases = [each.phase for each in sources]
+    if all(phase is Phase.NEW for phase in phases):
+        return NextStep("start the full load")
+    if all(phase is Phase.SYNC for phase in phases):
+        return None
+    parts = [each.load if each.phase.order >= Phase.DUMPED.order else each.dump for each in sources]
+    left = max((part.seconds_left for part in parts if part.seconds_left), default=None)
+    return NextStep(f"wait for the full load{f', about {lasting(left)}' if left else ''}", False)
+
+
+def _of_rows(told: "Remarks") -> NextStep | None:
+    if diverted := sum(told.diverted.values()):
+        return NextStep(f"correct {amount(diverted)} diverted rows in their shards")
+    different = [each for each in told.proofs if each.different]
+    return NextStep(f"repair target {different[0].target}: some rows differ from its shards") if different else None
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

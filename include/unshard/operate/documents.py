@@ -1,5 +1,10 @@
-"""Locks, differences, commands and suspended targets as JSON and as text."""
+"""Locks, differences, commands and suspended targets as JSON and as text.
 
+The JSON API of the page in Airflow describes its answers by the dataclasses here. The command line prints the same
+documents with --json.
+"""
+
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +12,7 @@ from unshard.core.ddl.lock import MemberState
 from unshard.core.shown import amount, as_document, as_json, listed, one_line, size
 from unshard.core.task.state import PauseState
 from unshard.core.window.suspension import SuspendedTarget
+from unshard.errors import UnshardError
 from unshard.operate.advice import advice_lines, after_correction, barred
 
 if TYPE_CHECKING:
@@ -15,41 +21,150 @@ if TYPE_CHECKING:
     from unshard.units.ddl.scene import LockView
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorDocument:
+    """A coded error."""
+
+    code: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseDocument:
+    """The pause or stop of a task."""
+
+    kind: str
+    by: str
+    via: str
+    reason: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedDocument:
+    """A suspended target."""
+
+    source: str
+    target: str
+    code: str
+    column: str
+    key: str
+    error: str
+    window: int
+    times: int
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceDocument:
+    """An open difference of a target in optimistic mode."""
+
+    id: str
+    target: str
+    subject: str
+    state: str
+    since: str
+    have: list[str]
+    lack: list[str]
+    forms: dict[str, list[str]]
+    to_reload: list[str]
+    statements: list[str]
+    when: str
+    reason: str
+    ddl: str
+    held_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDocument:
+    """A command that an operator has given."""
+
+    lock: str
+    command: str
+    by: str
+    via: str
+    at: str
+    reason: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictDocument:
+    """A shard in conflict with a lock."""
+
+    shard: str
+    ddl: str
+    differences: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LockDocument:
+    """A DDL lock with its ways out."""
+
+    id: str
+    target: str
+    ddl: str
+    state: str
+    is_forced: bool
+    opened_at: str
+    resolved_at: str | None
+    owner: str | None
+    members: dict[str, str]
+    ready: list[str]
+    missing: list[str]
+    conflicts: list[ConflictDocument]
+    ways_out: list[str]
+    not_offered: list[str]
+    exempted: list[str]
+    verdict: str
+    statements: list[str]
+    statements_done: int
+    outcome: str | None
+    held_rows: int
+    held_bytes: int
+    held_since: str | None
+    error: str | None
+    reason: str
+    warning: str
+    suspended_targets: list[SuspendedDocument]
+
+
+def error_document(error: UnshardError) -> dict[str, str]:
+    """Return an error as JSON."""
+    return {"code": error.code, "message": error.message, "hint": error.next_step}
+
+
 def difference_document(view: "DifferenceView") -> dict[str, Any]:
     """Return an open difference as JSON."""
-    keys = "id target subject state since have lack forms to_reload statements when reason ddl held_rows"
-    return as_document(view, keys, to_reload="reloads")
+    return as_document(view, DifferenceDocument, to_reload="reloads")
 
 
 def command_document(command: "OperatorAction") -> dict[str, Any]:
     """Return an operator's command as JSON."""
-    return as_document(command, "lock command by via at reason details", command="action", by="who", at="done_at")
+    return as_document(command, CommandDocument, command="action", by="who", at="done_at")
 
 
 def pause_document(pause: PauseState | None) -> dict[str, Any] | None:
     """Return the pause or stop of a task as JSON."""
-    return as_document(pause, "kind by via reason at", by="who") if pause else None
+    return as_document(pause, PauseDocument, by="who") if pause else None
 
 
 def suspended_document(stop: SuspendedTarget) -> dict[str, Any]:
     """Return a suspended target as JSON."""
-    cause = as_document(stop.refusal, "code column key") | {"error": one_line(stop.refusal.words)}
-    return {**as_document(stop, "source target"), **cause, **as_document(stop, "window times since")}
+    cause = {"code": "refusal.code", "column": "refusal.column", "key": "refusal.key", "error": "refusal.words"}
+    found = as_document(stop, SuspendedDocument, **cause)
+    return found | {"error": one_line(stop.refusal.words)}
 
 
 def lock_document(view: "LockView") -> dict[str, Any]:
     """Return a lock as JSON."""
     conflicts = zip(view.conflicts, view.conflicting, view.differences, strict=True)
-    return {
-        **as_document(view, "id target ddl state is_forced opened_at resolved_at owner members ready missing"),
+    known = as_document(view, LockDocument, ways_out="ways", not_offered="barred", statements_done="done")
+    return known | {
         "conflicts": [as_json({"shard": shard, "ddl": ddl, "differences": words}) for shard, ddl, words in conflicts],
         "ways_out": as_json(view.ways) if view.conflicts else [],
         "not_offered": [*barred(view)],
-        **as_document(
-            view,
-            "exempted verdict statements statements_done outcome held_rows held_bytes error reason warning",
-            statements_done="done",
-        ),
         "suspended_targets": [suspended_document(stop) for stop in view.stopped],
     }
 

@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from fastapi import Request, Response
+
 COOKIE = "unshard_form"
 FIELD = "form_token"
 _PURPOSE = b"unshard page form token"
@@ -46,3 +48,10 @@ def is_from_us(headers: Mapping[str, str], own: str) -> bool:
         return False
     origin = urlsplit(headers.get("origin", "")).netloc
     return bool(origin) and origin in {headers.get("host", ""), urlsplit(own).netloc}
+
+
+def set_session(response: Response, request: Request, session: str, root: str) -> None:
+    """Give the browser the cookie of a session, unless it has it."""
+    if request.cookies.get(COOKIE) != session:
+        is_secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, session, path=root or "/", httponly=True, samesite="strict", secure=is_secure)

@@ -11,12 +11,11 @@ import jinja2
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import amount, lasting, size
 
-TEMPLATES = Path(__file__).parent / "templates"
-STYLE = (TEMPLATES / "style.css").read_text()
+TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 HEADERS = {
-    # No scripts: the browser runs and loads only sources in this list, whatever a text contains.
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'self';"
-    " base-uri 'none'",
+    # The browser runs and loads only our own files, whatever a text contains: no script or style of the page itself.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'self'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     # With `no-referrer` a browser would hide the origin of our own forms.
     "Referrer-Policy": "same-origin",
@@ -39,6 +38,16 @@ def moment(at: datetime | None) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at else "–"
 
 
+def rate(rows_per_second: float) -> str:
+    """`1,234`, `3.5`."""
+    return f"{rows_per_second:,.0f}" if rows_per_second >= 10 else f"{rows_per_second:.1f}"
+
+
+def seconds(since_1970: int) -> datetime:
+    """Return a time in seconds since 1970 as a moment."""
+    return datetime.fromtimestamp(since_1970, UTC)
+
+
 def _if_known(show: Callable[[int], str]) -> Callable[[int | None], str]:
     return lambda number: "–" if number is None else show(number)
 
@@ -52,7 +61,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (statement, refusal, age, lasting, moment):
+    for show in (statement, refusal, age, lasting, moment, rate, seconds):
         made.filters[show.__name__] = show
     made.filters |= {"amount": _if_known(amount), "size": _if_known(size)}
     return made

@@ -5,34 +5,34 @@ has changed meanwhile, the dry run is shown again instead.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 from fastapi import HTTPException, Request
 
 from unshard.config import Task
 from unshard.core.masking import statement
-from unshard.core.model import TableId
 from unshard.core.shown import Word, compared
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard.operate.advice import choices
 from unshard.operate.command import LockCommand, Unfit, form_fields, form_reason, read_form, shards_of
-from unshard_airflow.graph import JOIN
+from unshard_airflow.graph import DDL, FULL, JOIN, SYNC
 from unshard_airflow.page import guard
-from unshard_airflow.page.service import SHOWN, Service, TaskFile
+from unshard_airflow.page.service import SHOWN, TASK_SECONDS, Overview, Service, TaskFile
 from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.differences import DifferenceView, MatrixRow
     from unshard.units.ddl.scene import LockFacts
 
 F = TypeVar("F", bound="LockFacts")
 
 PAUSE_ACTIONS = ("pause", "resume")
+RETRY_TARGET = "retry-target"
 SEEN = "seen"
 RETRIED = "retried"
 AT_ONCE = 8
@@ -61,6 +61,18 @@ class PageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """The effects of a command, and whether it was given."""
+
+    lines: Sequence[str]
+    seen: str
+    """Digest of the state on which the operator decides."""
+    is_given: bool = False
+    has_changed: bool = False
+    """It was not given, because the state is not the one that the operator saw."""
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """One request of one user to one task."""
 
@@ -78,6 +90,16 @@ class Visit:
     def at(self) -> str:
         """The address of the task."""
         return f"{self.root}/task/{quote(self.task.name, safe='')}"
+
+    @property
+    def airflow(self) -> str:
+        """The address of Airflow, below which the page is mounted."""
+        return self.root.rpartition("/")[0]
+
+    def at_run(self, dag: str, run: str = "") -> str:
+        """Return the address of a DAG or of one of its runs in Airflow."""
+        at = f"{self.airflow}/dags/{quote(dag, safe='')}"
+        return f"{at}/runs/{quote(run, safe='')}" if run else at
 
     def at_lock(self, lock: str) -> str:
         """Return the address of a lock."""
@@ -103,39 +125,40 @@ class Pages:
     def visit(self, request: Request, task: str, user: User) -> Visit:
         """Return the visit; 404 for a task that does not exist or that the user may not see."""
         for file in self._service.files():
-            if file.task is not None and file.name == task and self._site.may(user, False, file.dag):
+            is_named = file.task is not None and task in (file.name, file.task.plain_name)
+            if is_named and self._site.may(user, False, file.dag):
                 may_act = self._site.may(user, True, file.dag)
                 session = request.cookies.get(guard.COOKIE) or guard.new_session()
                 root = str(request.scope.get("root_path", ""))
-                return Visit(request, user, file, file.task, may_act, root, session)
+                return Visit(request, user, file, cast("Task", file.task), may_act, root, session)
         raise HTTPException(404, "there is no such task, or you may not see it")
 
-    def overview(self, root: str, user: User) -> PageAnswer:
-        """Return the tasks that the user may see."""
+    def tasks(self, user: User) -> tuple[list[tuple[TaskFile, Overview]], list[TaskFile]]:
+        """Return the tasks that the user may see with their state, and the invalid files."""
         files = [file for file in self._service.files() if self._site.may(user, False, file.dag)]
-        tasks = [file.task for file in files if file.task is not None]
+        valid = [(file, file.task) for file in files if file.task is not None]
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-            told = [*zip(tasks, pool.map(self._service.overview, tasks), strict=True)]
-        broken = [file for file in files if file.task is None]
-        return PageAnswer(
-            "overview.html",
-            {"root": root, "user": user.get_name(), "tasks": told, "broken": broken, "most": LOCKS_OF_TASK},
-        )
+            told = pool.map(self._service.overview, (task for _, task in valid))
+            return [*zip((file for file, _ in valid), told, strict=True)], [file for file in files if file.task is None]
+
+    def overview(self, root: str, user: User) -> PageAnswer:
+        """Return the page of the tasks that the user may see."""
+        tasks, broken = self.tasks(user)
+        values = {"root": root, "user": user.get_name(), "tasks": tasks, "broken": broken, "most": LOCKS_OF_TASK}
+        return PageAnswer("overview.html", values)
 
     def task(self, visit: Visit, told: str = "", refused: str = "") -> PageAnswer:
         reading = self._service.reading(visit.task)
         locks, stops = reading.remarks.locks, reading.remarks.stops
+        sources = self._service.sources(visit.task)
         return PageAnswer(
             "task.html",
             {
-                **_frame(visit),
+                **_frame(visit, Overview(tuple(sources), reading.remarks)),
                 "told": TOLD_OF_TASK.get(told),
                 "refused": refused,
-                "most": SHOWN,
-                "sources": self._service.sources(visit.task),
+                "sources": sources,
                 "reading": reading,
-                "differing": _differing(reading.differences),
-                "joins": JOIN + visit.task.plain_name,
                 "remarks": reading.remarks,
                 "stops": [(stop, stop.refusal.error, quote(_stop_name(stop), safe="")) for stop in stops[:SHOWN]],
                 "open": [view for view in locks if view.is_open],
@@ -144,17 +167,30 @@ class Pages:
             422 if refused else 200,
         )
 
+    def shards(self, visit: Visit, search: str, first: int) -> PageAnswer:
+        """Return a part of the shards that a search finds."""
+        found = self._service.shards(visit.task, search, first)
+        return self._part(visit, "shards.html", found=found, search=search)
+
+    def changes(self, visit: Visit, search: str) -> PageAnswer:
+        """Return the matrix of shards and changes; a search leaves the rows of other shards out."""
+        found = [matrix.searched(search) for matrix in self._service.matrices(visit.task)]
+        return self._part(visit, "changes.html", matrices=found, search=search)
+
+    def events(self, visit: Visit) -> PageAnswer:
+        """Return the newest events of the task."""
+        return self._part(visit, "events.html", events=self._service.events(visit.task))
+
+    def _part(self, visit: Visit, template: str, **values: Any) -> PageAnswer:
+        header = self._service.overview(visit.task, TASK_SECONDS)
+        return PageAnswer(template, {**_frame(visit, header), **values})
+
     def ask_pause(self, visit: Visit) -> PageAnswer:
         """Return the effect of a pause or resume, with the form that executes it."""
-        from unshard.units.task.lifecycle import GOES_ON
-
         visit.require_right()
-        name = visit.task.name
-        if self._service.pause(visit.task) is not None:
-            return self._ask(visit, {"action": "resume"}, name, [f"{name} continues: {GOES_ON}"])
-        busy = [f"still active, ends normally: {each}" for each in self._service.at_work(visit.task)]
-        lines = [f"no work of {name} begins until it is resumed", *busy]
-        return self._ask(visit, {"action": "pause"}, name, lines)
+        is_paused = self._service.pause(visit.task) is None
+        effects = self._pause_effects(visit, is_paused)
+        return self._ask(visit, {"action": "pause" if is_paused else "resume"}, visit.task.name, effects)
 
     def set_paused(self, visit: Visit, fields: Mapping[str, str]) -> PageAnswer | None:
         """Pause or resume a task; return the page to show if the form is not valid."""
@@ -190,7 +226,7 @@ class Pages:
 
     def preview(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> PageAnswer:
         """Return the dry run of a command."""
-        facts = _existing(self._service.facts(visit.task, lock))
+        facts = existing(self._service.facts(visit.task, lock))
         try:
             command, reason = read_form(facts, fields), form_reason(fields)
             return self._confirm(visit, facts, command, reason)
@@ -199,7 +235,7 @@ class Pages:
 
     def give(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> PageAnswer | None:
         """Issue a command; return a page if the lock has changed since the dry run or the command is rejected."""
-        facts = _existing(self._service.facts(visit.task, lock))
+        facts = existing(self._service.facts(visit.task, lock))
         try:
             command, reason = read_form(facts, fields), form_reason(fields)
             if fields.get(SEEN) != lock_digest(facts):
@@ -208,6 +244,40 @@ class Pages:
         except (Unfit, UnshardError) as error:
             return self._lock(visit, lock, refused=str(error))
         return None
+
+    def command(self, visit: Visit, lock: str, fields: Mapping[str, str], *, dry_run: bool) -> Given:
+        """Give a command of the API unless it is a dry run; raises Unfit and UnshardError."""
+        reason, action = form_reason(fields), fields["action"]
+        if action in PAUSE_ACTIONS:
+            found, give = self._pausing(visit, action)
+        elif action == RETRY_TARGET:
+            stops = _stops(self._service.stops(visit.task), fields)
+            found = Given([*map(preview_retry, stops)], seen_digest(map(_stop_name, stops)))
+            give = partial(self._service.retry, visit.task, stops)
+        else:
+            facts = existing(self._service.facts(visit.task, lock))
+            pinned, lines = self._service.preview(visit.task, read_form(facts, fields))
+            found, give = Given(lines, lock_digest(facts)), partial(self._service.give, visit.task, pinned)
+        if dry_run or fields.get(SEEN, found.seen) != found.seen:
+            return replace(found, has_changed=not dry_run)
+        give(visit.user.get_name(), reason)
+        return replace(found, is_given=True)
+
+    def _pausing(self, visit: Visit, action: str) -> tuple[Given, Callable[[str, str], None]]:
+        is_paused = action == "pause"
+        seen = seen_digest([self._service.pause(visit.task) is None])
+        return Given(self._pause_effects(visit, is_paused), seen), partial(
+            self._service.set_paused, visit.task, is_paused
+        )
+
+    def _pause_effects(self, visit: Visit, is_paused: bool) -> Sequence[str]:
+        from unshard.units.task.lifecycle import GOES_ON
+
+        name = visit.task.name
+        if not is_paused:
+            return [f"{name} continues: {GOES_ON}"]
+        busy = [f"still active, ends normally: {each}" for each in self._service.at_work(visit.task)]
+        return [f"no work of {name} begins until it is resumed", *busy]
 
     def _confirm(
         self, visit: Visit, lock: "LockFacts", command: LockCommand, reason: str, *, has_changed: bool = False
@@ -264,7 +334,9 @@ class Pages:
         )
 
     def _lock(self, visit: Visit, lock: str, *, refused: str = "", told: str | None = None) -> PageAnswer:
-        view = _existing(self._service.lock(visit.task, lock))
+        view = existing(self._service.lock(visit.task, lock))
+        wait = self._site.wait_of(visit.file.dag, view.id)
+        ends = wait.ends(visit.task.options.lock_timeout) if wait else None
         return PageAnswer(
             "lock.html",
             {
@@ -279,7 +351,9 @@ class Pages:
                 "shards": shards_of(view),
                 "choices": choices(view),
                 "history": self._service.history(visit.task, view.id),
-                "most": SHOWN,
+                "arrivals": self._service.arrivals(visit.task, view.id),
+                "wait": wait,
+                "ends": ends,
             },
             422 if refused else 200,
         )
@@ -289,28 +363,11 @@ class Pages:
         return {**_frame(visit), "token_field": guard.FIELD, "token": made if visit.may_act else ""}
 
 
-def _existing(found: "F | None") -> "F":
+def existing(found: "F | None") -> "F":
     """Return the lock; 404 without one."""
     if found is None:
         raise HTTPException(404, "the task has no such lock, or it was resolved long ago")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Differing:
-    """A target whose shards differ, with its changes and the matrix of shards and changes."""
-
-    target: TableId
-    changes: "Sequence[DifferenceView]"
-    rows: "Sequence[MatrixRow]"
-
-
-def _differing(views: "Sequence[DifferenceView]") -> Sequence[Differing]:
-    from unshard.units.ddl.differences import matrix
-
-    targets = sorted({view.target for view in views})
-    own = [(target, [view for view in views if view.target == target]) for target in targets]
-    return [Differing(target, changes, matrix(changes)) for target, changes in own]
 
 
 def lock_digest(lock: "LockFacts") -> str:
@@ -337,15 +394,21 @@ def seen_digest(seen: Iterable[Any]) -> str:
     return hashlib.sha256(repr([*seen]).encode()).hexdigest()[:32]
 
 
-def _frame(visit: Visit) -> dict[str, Any]:
+def _frame(visit: Visit, header: Overview | None = None) -> dict[str, Any]:
+    name = visit.task.plain_name
     return {
         "root": visit.root,
         "at": visit.at,
         "at_lock": visit.at_lock,
+        "at_run": visit.at_run,
         "user": visit.user.get_name(),
         "task": visit.task,
         "dag": visit.file.dag,
+        "dags": {"load": FULL + name, "live runs": SYNC + name, "locks": DDL + name},
+        "joins": JOIN + name,
         "may_act": visit.may_act,
+        "header": header,
+        "most": SHOWN,
     }
 
 

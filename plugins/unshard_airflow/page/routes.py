@@ -4,11 +4,15 @@
 |---|---|
 | `/` | the tasks that the user may see |
 | `/task/<task>` | sources, suspended targets, diverted rows, prechecks, locks, commands, history |
+| `/task/<task>/shards` | structure, position and held rows of each shard, with a search |
+| `/task/<task>/changes` | the matrix of shards and changes, and the rows that they hold |
+| `/task/<task>/events` | the timeline |
 | `/task/<task>/pause` | the effect of a pause or resume; POST executes it |
 | `/task/<task>/retry` | the effect of a retry of suspended targets; POST executes it |
 | `/task/<task>/lock/<lock>` | one lock, with a form for each command |
 | `/task/<task>/lock/<lock>/preview` | POST: the dry run of a command, with a button that issues it |
 | `/task/<task>/lock/<lock>/give` | POST: issues the command |
+| `/api/…` | the JSON API (page.api), described by `/api/openapi.json` |
 """
 
 from collections.abc import Callable
@@ -16,12 +20,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
 
+from unshard import __version__
 from unshard.errors import UnshardError
 from unshard_airflow.page import guard, html
+from unshard_airflow.page.api import add_api, failure_document
 from unshard_airflow.page.pages import RETRIED, PageAnswer, Pages, Visit
 from unshard_airflow.page.service import Service
 from unshard_airflow.page.site import Site
@@ -39,7 +46,7 @@ class Form:
 
 def application(site: Site, service: Service) -> FastAPI:
     """Make the page."""
-    app = FastAPI(title="unshard", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="unshard", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     pages = Pages(site, service)
 
     async def visit(request: Request, task: str, user: Annotated[Any, Depends(site.user_of)]) -> Visit:
@@ -48,16 +55,15 @@ def application(site: Site, service: Service) -> FastAPI:
     async def form(visit: Annotated[Visit, Depends(visit)]) -> Form:
         return Form(visit, await _fields(site, visit))
 
-    @app.get("/style.css")
-    async def style() -> Response:
-        return Response(html.STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})
+    app.mount("/static", StaticFiles(directory=html.STATIC))
 
-    @app.get("/")
+    @app.get("/", include_in_schema=False)
     async def overview(request: Request, user: Annotated[Any, Depends(site.user_of)]) -> Response:
         return _html(await run_in_threadpool(pages.overview, _root(request), user))
 
     _add_views(app, pages, visit)
     _add_commands(app, pages, form, site)
+    add_api(app, site, service, pages, visit)
     _show_failures(app)
     return app
 
@@ -65,25 +71,37 @@ def application(site: Site, service: Service) -> FastAPI:
 def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
     known = Annotated[Visit, Depends(visit)]
 
-    @app.get("/task/{task}")
+    @app.get("/task/{task}", include_in_schema=False)
     async def one_task(visit: known, told: str = "") -> Response:
         return _html(await run_in_threadpool(pages.task, visit, told), visit)
 
-    @app.get("/task/{task}/lock/{lock}")
+    @app.get("/task/{task}/shards", include_in_schema=False)
+    async def shards(visit: known, search: str = "", first: Annotated[int, Query(ge=0)] = 0) -> Response:
+        return _html(await run_in_threadpool(pages.shards, visit, search, first), visit)
+
+    @app.get("/task/{task}/changes", include_in_schema=False)
+    async def changes(visit: known, search: str = "") -> Response:
+        return _html(await run_in_threadpool(pages.changes, visit, search), visit)
+
+    @app.get("/task/{task}/events", include_in_schema=False)
+    async def events(visit: known) -> Response:
+        return _html(await run_in_threadpool(pages.events, visit), visit)
+
+    @app.get("/task/{task}/lock/{lock}", include_in_schema=False)
     async def one_lock(visit: known, lock: str, told: str = "") -> Response:
         return _html(await run_in_threadpool(pages.lock, visit, lock, told), visit)
 
-    @app.get("/task/{task}/pause")
+    @app.get("/task/{task}/pause", include_in_schema=False)
     async def ask_pause(visit: known) -> Response:
         return _html(await run_in_threadpool(pages.ask_pause, visit), visit)
 
-    @app.get("/task/{task}/retry")
+    @app.get("/task/{task}/retry", include_in_schema=False)
     async def ask_retry(visit: known, stop: str = "") -> Response:
         return _html(await run_in_threadpool(pages.ask_retry, visit, {"stop": stop}), visit)
 
     # Airflow copies the iframe's address into its own and reloads it with a GET.
-    @app.get("/task/{task}/lock/{lock}/preview")
-    @app.get("/task/{task}/lock/{lock}/give")
+    @app.get("/task/{task}/lock/{lock}/preview", include_in_schema=False)
+    @app.get("/task/{task}/lock/{lock}/give", include_in_schema=False)
     async def reloaded(visit: known, lock: str) -> Response:
         return RedirectResponse(visit.at_lock(lock), 303)
 
@@ -91,23 +109,23 @@ def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
 def _add_commands(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site) -> None:
     sent = Annotated[Form, Depends(form)]
 
-    @app.post("/task/{task}/pause")
+    @app.post("/task/{task}/pause", include_in_schema=False)
     async def pause(form: sent) -> Response:
         answer = await run_in_threadpool(pages.set_paused, form.visit, form.fields)
         return _html(answer, form.visit) if answer is not None else RedirectResponse(form.visit.at, 303)
 
-    @app.post("/task/{task}/retry")
+    @app.post("/task/{task}/retry", include_in_schema=False)
     async def retry(form: sent) -> Response:
         answer = await run_in_threadpool(pages.retry, form.visit, form.fields)
         if answer is not None:
             return _html(answer, form.visit)
         return RedirectResponse(f"{form.visit.at}?told={RETRIED}", 303)
 
-    @app.post("/task/{task}/lock/{lock}/preview")
+    @app.post("/task/{task}/lock/{lock}/preview", include_in_schema=False)
     async def preview(form: sent, lock: str) -> Response:
         return _html(await run_in_threadpool(pages.preview, form.visit, lock, form.fields), form.visit)
 
-    @app.post("/task/{task}/lock/{lock}/give")
+    @app.post("/task/{task}/lock/{lock}/give", include_in_schema=False)
     async def give(form: sent, lock: str) -> Response:
         answer = await run_in_threadpool(pages.give, form.visit, lock, form.fields)
         if answer is not None:
@@ -136,15 +154,8 @@ async def _fields(site: Site, visit: Visit) -> dict[str, str]:
 
 def _html(answer: PageAnswer, visit: Visit | None = None) -> Response:
     response = HTMLResponse(html.html(answer.template, answer.values), answer.status, dict(html.HEADERS))
-    if visit is not None and visit.may_act and visit.request.cookies.get(guard.COOKIE) != visit.session:
-        response.set_cookie(
-            guard.COOKIE,
-            visit.session,
-            path=visit.root or "/",
-            httponly=True,
-            samesite="strict",
-            secure=visit.request.url.scheme == "https",
-        )
+    if visit is not None and visit.may_act:
+        guard.set_session(response, visit.request, visit.session, visit.root)
     return response
 
 
@@ -154,8 +165,10 @@ def _root(request: Request) -> str:
 
 
 def _show_failures(app: FastAPI) -> None:
-    def failure(request: Request, status: int, text: str) -> Response:
-        return _html(PageAnswer("failure.html", {"root": _root(request), "status": status, "text": text}, status))
+    def failure(request: Request, status: int, error: UnshardError | str) -> Response:
+        values = {"root": _root(request), "status": status, "text": str(error)}
+        found = failure_document(request, status, error)
+        return _html(PageAnswer("failure.html", values, status)) if found is None else found
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -163,4 +176,4 @@ def _show_failures(app: FastAPI) -> None:
 
     @app.exception_handler(UnshardError)
     async def coded(request: Request, error: UnshardError) -> Response:
-        return failure(request, 502, str(error))
+        return failure(request, 502, error)

@@ -8,7 +8,7 @@ there are, they do not query every source of every task again.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -25,13 +25,18 @@ from unshard_airflow.options import task_with_options
 if TYPE_CHECKING:
     from unshard.adapters.meta import Meta
     from unshard.adapters.meta.commandrecords import CommandRecord, OperatorAction
-    from unshard.adapters.meta.lockrecords import Execution
+    from unshard.adapters.meta.lockrecords import Arrival, Execution
+    from unshard.adapters.meta.shardrecords import ListedShard
     from unshard.adapters.meta.taskrecords import StoredPrechecks
+    from unshard.core.model import Location
     from unshard.core.rows.rowerrors import RecordedCollision, RowError
+    from unshard.core.task.history import Charts, TaskEvent
     from unshard.core.task.lag import Lag
     from unshard.core.task.state import PauseState
     from unshard.core.window.suspension import SuspendedTarget
+    from unshard.operate.advice import NextStep
     from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.ddl.matrix import TargetMatrix
     from unshard.units.ddl.scene import LockFacts, LockView
     from unshard.units.task.status import Remarks, SourceStatus
 
@@ -44,21 +49,25 @@ SHOWN_ROWS = 10
 
 OVERVIEW_SECONDS = 20.0
 """How long overviews share the answers of the sources."""
+TASK_SECONDS = 5.0
+"""How long pages of a task do so."""
+MINUTES = {1: 1, 24: 10}
+"""Minutes of an interval of the charts, by their hours."""
 
 T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """A value that is read again after some seconds. While a thread reads it, the others wait."""
+    """A value that is read again when it is too old. While a thread reads it, the others wait."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._lock = seconds, threading.Lock()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._read: tuple[float, T] | None = None
 
-    def get(self, read: Callable[[], T]) -> T:
-        """Return the value; `read` makes a new one."""
+    def get(self, read: Callable[[], T], seconds: float) -> T:
+        """Return the value if it is younger than that; otherwise `read` makes a new one."""
         with self._lock:
-            if self._read is None or time.monotonic() - self._read[0] >= self._seconds:
+            if self._read is None or time.monotonic() - self._read[0] >= seconds:
                 value = read()
                 self._read = time.monotonic(), value
             return self._read[1]
@@ -101,6 +110,22 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardList:
+    """A part of the shards that a search has found."""
+
+    count: int
+    """The number of all shards that it has found."""
+    first: int
+    shards: "tuple[ListedShard, ...]"
+    checkpoints: "Mapping[str, Location]"
+    """The checkpoint of each source: the position of its shards whose rows do not wait."""
+
+    def position(self, shard: "ListedShard") -> "Location | None":
+        """Return the location up to which the target has the rows of a shard; None before the handover."""
+        return shard.position or self.checkpoints.get(shard.shard.source)
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """A task in a few figures."""
 
@@ -123,6 +148,26 @@ class Overview:
 
         return lag_of_task(self.sources)
 
+    @property
+    def rows_per_second(self) -> float:
+        return sum(each.rows_per_second for each in self.sources)
+
+    @property
+    def rows_held(self) -> int:
+        return sum(each.rows_held for each in self.sources)
+
+    @property
+    def open_locks(self) -> "Sequence[LockFacts]":
+        return [lock for lock in self.remarks.locks if lock.is_open] if self.remarks else []
+
+    @property
+    def step(self) -> "NextStep":
+        """The next step of the task."""
+        from unshard.operate.advice import next_step
+        from unshard.units.task.status import Remarks
+
+        return next_step(self.sources, self.remarks or Remarks())
+
 
 class Service:
     """Reads tasks and locks of the folder of task files from which the DAGs are built, and issues commands."""
@@ -136,25 +181,66 @@ class Service:
         """Return all task files, by their names."""
         return [_task_file(path) for path in task_files()]
 
-    def overview(self, task: Task) -> Overview:
-        """Return the state from the meta tables and the recent answers of the sources."""
-        from unshard.units.task.status import remarks, status
+    def overview(self, task: Task, seconds: float = OVERVIEW_SECONDS) -> Overview:
+        """Return the state from the meta tables and the recent answers of the sources; an error of the target too."""
+        from unshard.units.task.status import remarks
 
-        if self._sources.get(task.name, (None,))[0] != task:
-            self._sources[task.name] = task, Recent(OVERVIEW_SECONDS)
-        _, recent = self._sources[task.name]
         try:
-            sources = tuple(recent.get(lambda: status(task, airflow_connections)))
+            sources = tuple(self.sources(task, seconds))
             with _meta(task) as meta:
                 return Overview(sources, remarks(meta, task.sources))
         except UnshardError as error:
             return Overview(error=error)
 
-    def sources(self, task: Task) -> "Sequence[SourceStatus]":
-        """Query the sources in parallel."""
+    def sources(self, task: Task, seconds: float = TASK_SECONDS) -> "Sequence[SourceStatus]":
+        """Query the sources in parallel, unless another page has just done so."""
         from unshard.units.task.status import status
 
-        return status(task, airflow_connections)
+        if self._sources.get(task.name, (None,))[0] != task:
+            self._sources[task.name] = task, Recent()
+        _, recent = self._sources[task.name]
+        return recent.get(lambda: status(task, airflow_connections), seconds)
+
+    def shards(self, task: Task, search: str, first: int, most: int = SHOWN) -> ShardList:
+        """Return a part of the shards that a search finds."""
+        with _meta(task) as meta:
+            if meta is None:
+                return ShardList(0, 0, (), {})
+            count, found = meta.structures.listed(search, first, most)
+            return ShardList(count, first, found, meta.checkpoints.locations())
+
+    def matrices(self, task: Task) -> "tuple[TargetMatrix, ...]":
+        """Return the matrix of shards and changes of each target that has changes."""
+        from unshard.units.ddl.matrix import difference_matrices, queue_matrices
+        from unshard.units.ddl.scene import scene_of
+        from unshard.units.task.opendifferences import open_differences
+
+        with _meta(task) as meta:
+            if meta is None:
+                return ()
+            queues = queue_matrices(scene_of(meta, meta.locks.open()))
+            return (*queues, *difference_matrices(open_differences(task, meta, airflow_connections)))
+
+    def events(self, task: Task, most: int = SHOWN) -> "tuple[TaskEvent, ...]":
+        """Return the newest events, newest first."""
+        from unshard.core.task.history import timeline
+
+        with _meta(task) as meta:
+            return timeline(meta.events.newest(most), most) if meta else ()
+
+    def charts(self, task: Task, hours: int) -> "Charts":
+        """Return the lag and the throughput of the last hours."""
+        from unshard.core.task.history import charts_of
+
+        step = MINUTES[hours]
+        with _meta(task) as meta:
+            samples = meta.windows.samples(hours * 60, step) if meta else ()
+        return charts_of(samples, int(time.time() // 60), hours * 60, step)
+
+    def arrivals(self, task: Task, lock: str) -> "tuple[Arrival, ...]":
+        """Return when each shard has reached the DDL of a lock."""
+        with _meta(task) as meta:
+            return meta.locks.arrivals(meta.locks.get(lock)) if meta else ()
 
     def lock(self, task: Task, lock: str) -> "LockView | None":
         """Return a lock with its ways out, unless it was resolved long ago."""
@@ -193,8 +279,22 @@ class Service:
                 open_differences(task, meta, airflow_connections),
             )
 
-    def history(self, task: Task, lock: str) -> CommandHistory:
-        """Return commands and executions of one lock."""
+    def locks(self, task: Task) -> "Sequence[LockFacts]":
+        """Return the newest resolved and the open locks, oldest first."""
+        from unshard.units.ddl import coordinate
+
+        with _meta(task) as meta:
+            return coordinate.facts(meta, resolved=True) if meta else ()
+
+    def differences(self, task: Task) -> "Sequence[DifferenceView]":
+        """Return the open differences of targets in optimistic mode, the oldest first."""
+        from unshard.units.task.opendifferences import open_differences
+
+        with _meta(task) as meta:
+            return open_differences(task, meta, airflow_connections) if meta else ()
+
+    def history(self, task: Task, lock: str | None) -> CommandHistory:
+        """Return commands and executions of one lock or of all."""
         with _meta(task) as meta:
             return self._history(meta, task, lock) if meta else CommandHistory()
 

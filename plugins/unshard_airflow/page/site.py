@@ -7,6 +7,7 @@ wakes a waiting run, is public. Tests use their own `Site`.
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -44,6 +45,19 @@ class User(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """The task `wait_for_shards` of a lock's run."""
+
+    state: str
+    began_at: datetime | None
+    """The time-out of the lock is counted from here; None: it has not begun."""
+
+    def ends(self, timeout: timedelta) -> datetime | None:
+        """Return when the time-out of the lock is over."""
+        return self.began_at + timeout if self.began_at else None
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """Airflow, as the page sees it."""
 
@@ -55,6 +69,8 @@ class Site:
     """Clear the wait of a lock's run that has ended, as this user."""
     secret: bytes = field(repr=False)
     base_url: str = ""
+    wait_of: Callable[[str, str], Wait | None] = lambda dag, run: None
+    """The wait of a lock's run; None without a run."""
 
 
 def airflow_site() -> Site:
@@ -68,6 +84,7 @@ def airflow_site() -> Site:
         wake=_wake,
         secret=conf.get_mandatory_value("api", "secret_key").encode(),
         base_url=conf.get("api", "base_url", fallback=""),
+        wait_of=_wait_of,
     )
 
 
@@ -82,6 +99,16 @@ def _may(user: Any, change: bool, dag: str) -> bool:
         details=DagDetails(id=dag, team_name=DagModel.get_team_name(dag)),
         user=user,
     )
+
+
+def _wait_of(dag: str, run: str) -> Wait | None:
+    from airflow.models import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        mine = TaskInstance.dag_id == dag, TaskInstance.run_id == run, TaskInstance.task_id == WAIT
+        found: Any = session.query(TaskInstance.state, TaskInstance.start_date).filter(*mine).first()
+    return None if found is None else Wait(str(found.state or "not begun"), found.start_date)
 
 
 async def _wake(request: Request, dag: str, run: str) -> Woken:

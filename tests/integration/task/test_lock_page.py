@@ -150,6 +150,11 @@ def browse(
     return asyncio.run(go())
 
 
+def browse_json(path: str) -> Any:
+    """Read a document of the API."""
+    return json.loads(browse(("GET", path, {}))[0])
+
+
 def test_page_reads_what_is_there(stage: Stage) -> None:
     overview, task, lock = browse(("GET", "/", {}), ("GET", stage.at, {}), ("GET", f"{stage.at}/lock/{stage.lock}", {}))
     assert "1 sync" in overview and "waiting" in overview

@@ -14,7 +14,8 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from unshard.adapters.meta.commandrecords import CommandRecord, CommandState, OperatorAction
-from unshard.adapters.meta.lockrecords import Execution
+from unshard.adapters.meta.lockrecords import Arrival, Execution
+from unshard.adapters.meta.shardrecords import ListedShard
 from unshard.adapters.meta.sourcerecords import IgnoredStatement
 from unshard.adapters.meta.taskrecords import StoredPrechecks
 from unshard.config import Task, load_task
@@ -27,6 +28,7 @@ from unshard.core.masking import refusal, statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.rowerrors import CollisionState, Found, KeyCollision, RecordedCollision, RowError, RowErrorState
+from unshard.core.task.history import Charts, EventKind, TaskEvent
 from unshard.core.task.state import PauseKind, PauseState, Phase
 from unshard.core.validate.ledger import Proof
 from unshard.core.window.plan import UnreadStatement
@@ -36,13 +38,14 @@ from unshard.errors.rows import RowRefused
 from unshard.operate import command
 from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.matrix import TargetMatrix, difference_matrices
 from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
 from unshard_airflow.page import guard
 from unshard_airflow.page.pages import marked
 from unshard_airflow.page.routes import application
-from unshard_airflow.page.service import SHOWN, CommandHistory, Overview, Reading, Service, TaskFile
-from unshard_airflow.page.site import FINISHED, Site, Woken, woken
+from unshard_airflow.page.service import SHOWN, CommandHistory, Overview, Reading, Service, ShardList, TaskFile
+from unshard_airflow.page.site import FINISHED, Site, Wait, Woken, woken
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC)
@@ -112,12 +115,35 @@ class Books:
             TaskFile("broken.yaml", "unshard_full__broken", None),
         ]
 
-    def overview(self, task: Task) -> Overview:
+    def overview(self, task: Task, seconds: float = 0) -> Overview:
         return Overview(tuple(self.sources(task)), self.reading(task).remarks)
 
-    def sources(self, task: Task) -> Sequence[SourceStatus]:
+    def sources(self, task: Task, seconds: float = 0) -> Sequence[SourceStatus]:
         at = Location("mysql-bin.000002", 77)
-        return [SourceStatus("s1", Phase.SYNC, at, at, 12, 345, 6, 7890, 1234, 2, 1), SourceStatus("s2")]
+        known = SourceStatus("s1", Phase.SYNC, at, at, 12, 345, 6, 7890, 1234, 2, 1, rows_per_second=55.5)
+        return [known, SourceStatus("s2")]
+
+    def shards(self, task: Task, search: str, first: int, most: int = SHOWN) -> ShardList:
+        shard = ListedShard(B1, TableId("shop", EVIL), "digest", False, 2, Location("b.7", 99), 1234, 5678, NOW)
+        return ShardList(1000, first, (shard,), {"s1": Location("b.8", 5)})
+
+    def matrices(self, task: Task) -> Sequence[TargetMatrix]:
+        return difference_matrices(self.reading(task).differences)
+
+    def differences(self, task: Task) -> Sequence[DifferenceView]:
+        return self.reading(task).differences
+
+    def locks(self, task: Task) -> Sequence[LockFacts]:
+        return self.locks_
+
+    def events(self, task: Task, most: int = SHOWN) -> Sequence[TaskEvent]:
+        return [TaskEvent(NOW, EventKind.ERROR, f"[US-6002] {EVIL} value: 'a secret'", None, "l", EVIL, (A1,))]
+
+    def charts(self, task: Task, hours: int) -> Charts:
+        return Charts([60, 120], [None, hours], [1.5, None], [0, 7], [None, 12.5])
+
+    def arrivals(self, task: Task, lock: str) -> Sequence[Arrival]:
+        return [Arrival(A1, 1_700_000_000, NOW)]
 
     def lock(self, task: Task, lock: str) -> LockView | None:
         return next((each for each in self.locks_ if each.id == lock), None)
@@ -132,7 +158,7 @@ class Books:
         collision = RecordedCollision(collision, Found.WINDOW, 17, CollisionState.OPEN, 2, NOW, NOW)
         return Reading(remarks, self.history(task, ""), self.prechecks_, collisions=(collision,), **self.reading_)
 
-    def history(self, task: Task, lock: str) -> CommandHistory:
+    def history(self, task: Task, lock: str | None) -> CommandHistory:
         return CommandHistory(
             (
                 OperatorAction(
@@ -176,6 +202,7 @@ class Stage:
     books: Books
     app: FastAPI
     woken: list[tuple[str, str]]
+    wait: Wait | None = None
     cookies: httpx.Cookies = field(default_factory=httpx.Cookies)
 
     def request(self, method: str, path: str, **given: Any) -> httpx.Response:
@@ -224,8 +251,10 @@ def stage() -> Stage:
         return Woken.CLEARED
 
     airflow = FastAPI()
-    airflow.mount("/unshard", application(Site(user_of, may, wake, b"key", HOST), books))
-    return Stage(books, airflow, woken_runs)
+    made = Stage(books, airflow, woken_runs)
+    site = Site(user_of, may, wake, b"key", HOST, lambda dag, run: made.wait)
+    airflow.mount("/unshard", application(site, books))
+    return made
 
 
 def hidden(page: str) -> dict[str, str]:
@@ -281,7 +310,7 @@ def test_task_shows_what_the_last_prechecks_have_found(stage: Stage) -> None:
     ]
     stage.books.prechecks_ = StoredPrechecks((fine, *bad[-200:]), NOW)
     page = stage.get(AT, "viewer").text
-    assert "1 error, 199 warning, 0 ignored, 1 ok" in page and "more; `" not in page and "<script" not in page
+    assert "1 error, 199 warning, 0 ignored, 1 ok" in page and "more; `" not in page and "<script>" not in page
     first, *_ = re.findall(r"<tr><td.*?</tr>", page[page.index('<table id="prechecks">') :], re.DOTALL)
     assert [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", first)] == [
         "error",
@@ -646,7 +675,7 @@ def test_long_form_is_refused(stage: Stage) -> None:
 )
 def test_unfit_field_is_named(stage: Stage, fields: dict[str, str], told: str) -> None:
     answer = stage.post(f"{LOCK}/preview", fields | {guard.FIELD: stage.token()})
-    assert answer.status_code == 422 and told in answer.text and "<script" not in answer.text
+    assert answer.status_code == 422 and told in answer.text and "<script>" not in answer.text
     assert not stage.books.previewed
 
 
@@ -729,13 +758,13 @@ def test_draining_lock_names_the_stopped_target_that_it_waits_for(stage: Stage) 
     stop = SuspendedTarget("s1", refusal_of(TableId("shop", "orders"), error), 1, "", 1, NOW)
     stage.books.locks_ = [view(state=LockState.DRAINING, missing=(), stopped=(stop,))]
     page = stage.get(LOCK, "viewer").text
-    assert "is suspended for source s1" in page and "US-6002" in page and "zoe" not in page and "<script" not in page
+    assert "is suspended for source s1" in page and "US-6002" in page and "zoe" not in page and "<script>" not in page
 
 
 def test_what_was_ordered_already_is_shown(stage: Stage) -> None:
     stage.books.locks_ = [view(statements=("ALTER TABLE a", f"ALTER {EVIL}"), done=1, exempted=(B1,), missing=())]
     page = stage.get(LOCK, "viewer").text
-    assert "ALTER TABLE a;</code> <span" in page and "exempted" in page and "<script" not in page
+    assert "ALTER TABLE a;</code> <span" in page and "exempted" in page and "<script>" not in page
     stage.books.locks_ = [view(state=LockState.RESOLVED, resolved_at=NOW, outcome=Outcome.EXECUTED)]
     assert f", {Outcome.EXECUTED}" in stage.get(LOCK, "viewer").text and str(Outcome.EXECUTED) in stage.get(AT).text
 
@@ -757,18 +786,25 @@ def test_every_text_is_escaped(stage: Stage) -> None:
     for path in ("/unshard/", AT, "/unshard/task/<script>", f"{AT}/lock/{name}"):
         page = stage.get(path).text
         assert "&lt;script" in page or "404" in page
-        assert "<script" not in page.lower(), path
+        assert "<script>" not in page.lower(), path
 
 
-def test_page_runs_no_script_and_loads_nothing_foreign(stage: Stage) -> None:
-    for path in ("/unshard/", AT, LOCK, "/unshard/task/nothing"):
+PAGES = ("/unshard/", AT, LOCK, "/unshard/task/nothing", f"{AT}/shards", f"{AT}/changes", f"{AT}/events")
+
+
+def test_page_runs_its_own_files_only_and_loads_nothing_foreign(stage: Stage) -> None:
+    files = set()
+    for path in PAGES:
         answer = stage.get(path)
         policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'" in policy and "script-src" not in policy and "unsafe" not in policy
+        assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
-        assert not re.search(r"<script|javascript:|\son\w+=|style=|https?://", answer.text), path
-    assert stage.get("/unshard/style.css").headers["content-type"].startswith("text/css")
+        text = re.sub(r'<script src="/unshard/static/\w[\w.]*" defer></script>', "", answer.text)
+        assert not re.search(r"<script|javascript:|\son\w+=|style=|https?://", text), path
+        files |= set(re.findall(r'(?:src|href)="(/unshard/static/[^"]+)"', answer.text))
+    kinds = {path.rpartition(".")[2]: stage.get(path).headers["content-type"].partition(";")[0] for path in files}
+    assert kinds == {"js": "text/javascript", "css": "text/css"} and len(files) == 5
 
 
 @pytest.mark.parametrize(
@@ -870,8 +906,46 @@ def test_a_rollout_is_a_matrix_of_shards_and_changes(stage: Stage) -> None:
     text = stage.get(AT).text
     assert "Differences between shards" in text and EVIL not in text
     assert "1 of 2" in text and "1,234 rows held" in text
+    text = stage.get(f"{AT}/changes", "viewer").text
+    assert EVIL not in text and 'href="/dags/unshard_join__orders_merge/runs/d-column%20c"' in text
     cells = re.findall(r'<td class="cell (\w+)">', text)
     assert cells == ["has", "has", "apart", "lacks", "reloads", "waits"]
+
+
+def test_a_shard_has_structure_position_and_held_rows(stage: Stage) -> None:
+    page = stage.get(f"{AT}/shards?search=s2&first=200", "viewer").text
+    (row,) = rows_of(page.replace('<tr id="s2 shop_1.orders_1">', "<tr>"), "shards")
+    waits = "b.7:99 rows after it wait"
+    assert row[:7] == ["s2 shop_1.orders_1", f"shop.{EVIL}", "digest", waits, "2", "1,234", "5.5 KiB"]
+    assert 'value="s2"' in page and "1,000 shards with “s2”, 201 to 201" in page and EVIL not in page
+    assert 'href="?search=s2&amp;first=100"' in page and 'href="?search=s2&amp;first=300"' in page
+    assert stage.get(f"{AT}/shards?first=-1").status_code == 422
+
+
+def test_the_timeline_masks_values(stage: Stage) -> None:
+    page = stage.get(f"{AT}/events", "viewer").text
+    assert 'class="event error"' in page and "[US-6002]" in page and f'href="{AT}/lock/l"' in page
+    assert "a secret" not in page and EVIL not in page
+
+
+def test_a_lock_has_its_run_its_timeout_and_when_each_shard_came(stage: Stage) -> None:
+    page = stage.get(LOCK, "viewer").text
+    assert "none yet: the next live run starts it" in page and "1 h 0 min after the run has begun to wait" in page
+    assert rows_of(page, "arrivals")[0][:2] == ["s1 shop_1.orders_1", "2023-11-14 22:13:20 UTC"]
+    stage.wait = Wait("deferred", datetime(2026, 11, 28, 12, 0, tzinfo=UTC))
+    page = stage.get(LOCK, "viewer").text
+    assert 'href="/dags/unshard_ddl__orders_merge/runs/orders_merge-shop.orders-1" target="_top"' in page
+    assert "wait_for_shards is deferred" in page and "2026-11-28 13:00:00 UTC (lock-timeout 1 h 0 min)" in page
+
+
+def test_the_lock_that_needs_a_decision_is_the_next_step(stage: Stage) -> None:
+    failed = view(id="other", state=LockState.FAILED, error="no")
+    stage.books.locks_ = [view(), failed]
+    page = stage.get(f"{AT}/events").text
+    assert f'<a href="{AT}/lock/other">decide on lock other, which is failed</a>' in page
+    stage.books.stops_ = [stopped(7), stopped(8, "b")]
+    assert "correct the cause of suspended target shop.b and 1 more, then retry" in stage.get(f"{AT}/shards").text
+    assert "correct the cause of suspended target" in stage.get("/unshard/").text
 
 
 def test_a_task_without_differences_shows_none(stage: Stage) -> None:

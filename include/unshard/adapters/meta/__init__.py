@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from unshard.adapters.meta.commandrecords import LockCommands, StatementCommands
 from unshard.adapters.meta.cutoverrecords import Cutovers
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
+from unshard.adapters.meta.eventrecords import Events
 from unshard.adapters.meta.judgedranges import JudgedRanges
 from unshard.adapters.meta.loadrecords import Chunks, Conditions, LateIndexes, Rates
 from unshard.adapters.meta.lockrecords import Locks
@@ -87,6 +88,7 @@ class MetaReader:
         self.write_paths = WritePaths(database)
         self.judged_ranges = JudgedRanges(database)
         self.cutovers = Cutovers(database)
+        self.events = Events(database)
 
     @cached_property
     def joins(self) -> "JoinedTargets":

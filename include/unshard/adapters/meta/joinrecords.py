@@ -147,6 +147,12 @@ class JoinedTargets(Records):
         is_meant = row is not None and row.outcome == REFUSED and cause in ("", row.cause)
         return str(row.error or "") if is_meant and row is not None else ""
 
+    def last_errors(self) -> Mapping[tuple[TableId, str], str]:
+        """Return the same for all targets, by target and cause."""
+        newest = select(func.max(CHANGE.c.id)).where(self._db.mine(CHANGE)).group_by(*target_name(CHANGE))
+        rows = self._db.select(CHANGE, CHANGE.c.id.in_(newest), outcome=REFUSED)
+        return {(target_of(row), row.cause): row.error or "" for row in rows}
+
     def reload_errors(self, target: TableId) -> Mapping[Shard, str]:
         """Return the shards whose columns cannot be read again without an operator, with the reason."""
         rows = self._db.select(MEMBER, MEMBER.c.reload_error.is_not(None), target=target)

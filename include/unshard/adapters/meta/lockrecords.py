@@ -48,6 +48,7 @@ from unshard.adapters.meta.rowvalues import (
     are_same,
     read_stored,
     replacement_of,
+    shard_name,
     verdict_columns,
 )
 from unshard.adapters.meta.shardrecords import read_shards
@@ -83,6 +84,18 @@ class Execution:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A shard that has reached the DDL of a lock."""
+
+    shard: Shard
+    executed_at: int
+    """When the source has executed it, in seconds since 1970."""
+    seen_at: datetime
+    """When the window that has read it was committed."""
+
+
+ARRIVAL = Persisted(Arrival)
 EXECUTION = Persisted(Execution, lock="lock_id", before="before_digest", wanted="wanted_digest")
 DDL_LOCK = Persisted(DdlLock, "entry replacement exempted", id="lock_id", is_forced="forced", verdict="decision")
 
@@ -114,6 +127,17 @@ class Locks(Records):
     def behind_at(self, target: TableId, structure: str) -> tuple[ExecutedDdl, ...]:
         """Return the DDL that the target has and that a new shard of that structure lacks."""
         return ran_by(self._db, locks_behind(self._db, target, structure))
+
+    def arrivals(self, lock: DdlLock) -> tuple[Arrival, ...]:
+        """Return the shards that have reached the DDL of a lock, in that order."""
+        c = SHARD_DDL.c
+        if lock.is_open:
+            mine = self._db.mine(SHARD_DDL, state=EntryState.PENDING, target=lock.target, fingerprint=lock.fingerprint)
+        else:
+            resolved = exists().where(are_same(MEMBER, SHARD_DDL, *SHARD_NAME, "seq"), MEMBER.c.lock_id == lock.id)
+            mine = self._db.mine(SHARD_DDL, resolved, lock_id=lock.id)
+        query = select(*shard_name(SHARD_DDL), c.executed_at, c.seen_at).where(mine)
+        return tuple(map(ARRIVAL.of, self._db.fetch(query.order_by(c.executed_at, c.seen_at))))
 
     def executions(self, lock: str | None = None, newest: int | None = None) -> tuple[Execution, ...]:
         """Return the executions of one lock or of all, or the newest ones, oldest first."""

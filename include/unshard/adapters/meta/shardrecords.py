@@ -20,7 +20,8 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,7 @@ from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWrite
 from unshard.adapters.meta.rowvalues import (
     HELD_FILE,
     SHARD_STATE,
+    Persisted,
     are_same,
     earliest,
     entry_of,
@@ -78,6 +80,29 @@ MOVED = (
 """An earlier shard of the new name has neither queue nor held rows, so its rows in these tables are deleted."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """A shard in a list, with what waits in it."""
+
+    shard: Shard
+    target: TableId
+    structure: str
+    """Digest of the structure of the next row; empty: unknown."""
+    is_dropped: bool
+    queued: int = 0
+    """DDL that it has reached and its group has not resolved."""
+    position: Location | None = None
+    """Where its rows begin to wait: the end of the first queued DDL; None: they do not wait for a DDL."""
+    held_rows: int = 0
+    held_bytes: int = 0
+    held_since: datetime | None = None
+    """When the oldest held rows were stored."""
+
+
+WAITING = "queued position held_rows held_bytes held_since"
+LISTED = Persisted(ListedShard, WAITING, structure="digest", is_dropped="dropped")
+
+
 class Structures(Records):
     """Rows of `structure`, `table_schema` and `shard`."""
 
@@ -113,6 +138,39 @@ class Structures(Records):
             return _read_planned_shards(self._db, source, named, pending)
         with self._db.snapshot() as db:
             return _read_planned_shards(db, source, named, pending)
+
+    def listed(self, search: str, first: int, most: int) -> tuple[int, tuple[ListedShard, ...]]:
+        """Return how many shards a search finds, and `most` of them from number `first` on.
+
+        The search text is a part of the source, of the shard's name or of its target's name.
+        """
+        names = (*shard_name(SHARD), *target_name(SHARD))
+        text = func.lower(func.concat_ws(".", *names))
+        found = SHARD.c.has_left == 0, text.contains(search.strip().lower().replace(" ", "."), autoescape=True)
+        count = self._db.count(SHARD, *found)
+        query = select(SHARD).where(self._db.mine(SHARD, *found)).order_by(*shard_name(SHARD))
+        rows = {shard_of(row): row for row in self._db.fetch(query.limit(most).offset(first))}
+        queued, held = self._queued(rows), self._held(rows)
+        return count, tuple(LISTED.of(row, **queued[shard], **held[shard]) for shard, row in rows.items())
+
+    def _queued(self, shards: Collection[Shard]) -> Mapping[Shard, Mapping[str, Any]]:
+        only = (*shard_name(SHARD_DDL), SHARD_DDL.c.file, SHARD_DDL.c.position)
+        mine, order = is_one_of(SHARD_DDL, shards), SHARD_DDL.c.seq
+        found: dict[Shard, dict[str, Any]] = defaultdict(dict)
+        for row in self._db.select(SHARD_DDL, mine, only=only, order=order, state=EntryState.PENDING):
+            known = found[shard_of(row)]
+            known["queued"] = known.get("queued", 0) + 1
+            known.setdefault("position", Location(row.file, row.position))
+        return found
+
+    def _held(self, shards: Collection[Shard]) -> Mapping[Shard, Mapping[str, Any]]:
+        h, name = HELD_ROWS.c, shard_name(HELD_ROWS)
+        sums = func.sum(h.row_count).label("held"), func.sum(h.bytes).label("size"), func.min(h.held_at).label("since")
+        query = select(*name, *sums).where(self._db.mine(HELD_ROWS, is_one_of(HELD_ROWS, shards))).group_by(*name)
+        found: dict[Shard, dict[str, Any]] = defaultdict(dict)
+        for row in self._db.fetch(query):
+            found[shard_of(row)] = {"held_rows": int(row.held), "held_bytes": int(row.size), "held_since": row.since}
+        return found
 
     def waiting(self, source: str) -> frozenset[Shard]:
         """Return the shards of a source with held rows to release, or a queue or held rows to drop."""

@@ -117,6 +117,10 @@ class Checkpoints(Records):
         row = self._db.row(CHECKPOINT, source=source)
         return None if row is None else CHECKED.of(row)
 
+    def locations(self) -> dict[str, Location]:
+        """Return the location of the checkpoint of each source."""
+        return {row.source: Location(row.file, row.position) for row in self._db.select(CHECKPOINT)}
+
     def one(self, source: str) -> Checkpoint:
         """Return the checkpoint of a source, which must be handed over."""
         found = self.get(source)
@@ -125,7 +129,7 @@ class Checkpoints(Records):
 
     def start(self, source: str, location: Location, gtid: str = "") -> Checkpoint:
         """Set the first checkpoint and the phase SYNC in one transaction; an existing checkpoint stays."""
-        counts = {"window": 0, "last_time": 0, "windows": 0, "rows_applied": 0}
+        counts = {"window": 0, "last_time": 0, "windows": 0, "rows_applied": 0, "millis": 0}
         first = {"gtid": gtid, **counts, "paces": "", "committed_at": tables.NOW}
         with self._db.transaction() as db:
             lock_source(db, source)

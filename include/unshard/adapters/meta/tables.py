@@ -83,6 +83,7 @@ checkpoint = _of_task(
     c.big("last_time", "time of the last transaction, in seconds since 1970"),
     c.big("windows", "committed windows of the source"),
     c.big("rows_applied", "rows that these windows have applied"),
+    c.big("millis", "milliseconds that these windows have taken"),
     c.long("paces", "JSON: bytes, rows and milliseconds of the last windows, for the size of the next one; or empty"),
     c.moment("committed_at"),
 )
@@ -279,6 +280,18 @@ window = _of_windows(
     c.moment("committed_at", null=True),
 )
 
+sample = _of_windows(
+    "sample",
+    "minute in which a source has committed windows: the state after the first of them, for charts. Kept for a day",
+    c.key("source"),
+    c.number("minute", "minutes since 1970"),
+    c.big("windows", "as in `checkpoint`, and so the next two"),
+    c.big("rows_applied"),
+    c.big("millis"),
+    c.big("rows_held", "rows of the source that are held"),
+    c.big("lag_seconds", "age of the last transaction of the window, or of the oldest held row"),
+)
+
 fence = _of_windows(
     "fence",
     "pair of source and target: the last section of a window whose rows are in the target; written with the rows."
@@ -465,6 +478,7 @@ shard_ddl = _of_locks(
     c.moment("seen_at"),
     c.moment("resolved_at", null=True),
     Index("by_state", "task", "state"),
+    Index("by_time", "task", "seen_at"),
 )
 
 ddl_lock = _of_locks(

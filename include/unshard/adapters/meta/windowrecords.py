@@ -18,22 +18,24 @@ sync state of a source (core.task.state): each EXISTS ends at the first row, and
 so rows of old windows are not read.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, exists, false, or_, select, update
+from sqlalchemy import and_, bindparam, case, exists, false, func, null, or_, select, text, update
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.commandrecords import CommandState, drop_waiting, require_known, use
-from unshard.adapters.meta.database import Records
+from unshard.adapters.meta.database import MetaDatabase, Records
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, columns_of, in_portions, matches
 from unshard.adapters.meta.lockrecords import refuse_replaced
 from unshard.adapters.meta.pendingskips import add_skips_of_new_shard
 from unshard.adapters.meta.problemrecords import forget_rows, keep, mend
 from unshard.adapters.meta.rowvalues import (
     HELD_FILE,
+    Persisted,
     are_same,
     entry_columns,
     location_columns,
@@ -48,6 +50,7 @@ from unshard.core import codec
 from unshard.core.ddl.queue import EntryState, HeldFile
 from unshard.core.model import TableId
 from unshard.core.rows.rowerrors import CollisionState
+from unshard.core.task.history import Sample
 from unshard.core.task.state import BegunWindow, PendingWork, Phase, SyncState
 from unshard.core.window.plan import Pace, Plan
 from unshard.core.window.suspension import SuspendedTarget
@@ -60,14 +63,20 @@ WINDOW, CHECKPOINT, FENCE, FENCE_STEP, SOURCE = (
     tables.fence_step,
     tables.source,
 )
-SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
+SHARD, SHARD_DDL, HELD_ROWS, SAMPLE = tables.shard, tables.shard_ddl, tables.held_rows, tables.sample
+SAMPLES = Persisted(Sample)
+MINUTE: Any = func.unix_timestamp() // 60
 PLANNED, COMMITTED = tables.PLANNED, "committed"
 IN_ORDER = -1
 """The step that says how much of a window connected tables have (adapters/target/fencesteps)."""
+RATE_SECONDS = 30
+"""The speed of a source is that of its windows in this time."""
 KEPT_WINDOWS = 500
 """Windows that began more sections ago than this are deleted, so that the table stays small."""
 FORGETTING = 100
-"""Every so many sections a window deletes old windows; the others have nothing to delete."""
+"""Every so many sections a window deletes old windows and samples; the others have nothing to delete."""
+KEPT_MINUTES = 25 * 60
+"""Samples are kept for a day of charts, and an hour before it."""
 THIS_TASK: Any = {"task": bindparam("task")}
 THIS_SOURCE: Any = {**THIS_TASK, "source": bindparam("source")}
 
@@ -147,6 +156,8 @@ def _moving(columns: tuple[str, ...]) -> Any:
     values |= {of_window[name]: bindparam(f"new_{name}") for name in ("rows_applied", "rows_held")}
     values |= {of_checkpoint.windows: of_checkpoint.windows + 1}
     values |= {of_checkpoint.rows_applied: of_checkpoint.rows_applied + values[of_window.rows_applied]}
+    took = func.timestampdiff(text("MICROSECOND"), of_window.began_at, tables.NOW) // 1000
+    values |= {of_checkpoint.millis: of_checkpoint.millis + took}
     values |= {of_checkpoint.committed_at: tables.NOW, of_window.committed_at: tables.NOW, of_window.state: COMMITTED}
     same = are_same(CHECKPOINT, WINDOW, "source")
     return update(CHECKPOINT).where(same, _this(WINDOW, "task", "source", "number")).values(values)
@@ -155,12 +166,26 @@ def _moving(columns: tuple[str, ...]) -> Any:
 class Windows(Records):
     """Rows of `window` and `fence` and, at commit, of all tables that a window changes."""
 
+    def __init__(self, database: MetaDatabase) -> None:
+        super().__init__(database)
+        self._sampled: dict[str, int] = {}
+        """The minute of the last sample of each source: only the first window of a minute adds one."""
+
     def sync_state(self, source: str) -> SyncState:
         return _sync_state_of(self._db, source)
 
     def open(self, source: str) -> Plan | None:
         """Return the plan of the open window: begun and not committed."""
         return self.sync_state(source).open
+
+    def rates(self) -> dict[str, float]:
+        """Return the rows per second that each source has applied in the last RATE_SECONDS."""
+        is_new = WINDOW.c.committed_at > func.timestampadd(text("SECOND"), -RATE_SECONDS, tables.NOW)
+        query = select(WINDOW.c.source, func.sum(WINDOW.c.rows_applied)).where(self._db.mine(WINDOW, is_new))
+        return {
+            source: round(int(rows) / RATE_SECONDS, 1)
+            for source, rows in self._db.fetch(query.group_by(WINDOW.c.source))
+        }
 
     def in_order(self, source: str, number: int) -> tuple[tuple[TableId, ...], ...]:
         """Return the targets that have a part of a window, written together in the order of the binlog."""
@@ -249,8 +274,28 @@ class Windows(Records):
             _move_checkpoint(db, plan, (rows_applied, sum(file.rows for file in held)), paces)
             if plan.reaches_multiple(FORGETTING):
                 db.delete(WINDOW, WINDOW.c.number < plan.number - KEPT_WINDOWS, source=plan.source)
+                db.delete(SAMPLE, SAMPLE.c.minute < MINUTE - KEPT_MINUTES, source=plan.source)
             if found.collides:
                 mend(db, plan.source)
+            minute = int(time.time() // 60)
+            if self._sampled.get(plan.source) != minute:
+                self._sampled[plan.source] = minute
+                _add_sample(db, plan.source)
+
+    def samples(self, minutes: int, step: int) -> tuple[Sample, ...]:
+        """Return for each source the first sample of each `step` minutes, with the longest lag, then its checkpoint.
+
+        The first one of a source may be one step older than `minutes`.
+        """
+        columns = [func.min(SAMPLE.c[name]).label(name) for name in ("minute", "windows", "rows_applied", "millis")]
+        columns += [func.max(SAMPLE.c[name]).label(name) for name in ("lag_seconds", "rows_held")]
+        is_new = self._db.mine(SAMPLE, SAMPLE.c.minute >= MINUTE - minutes - step)
+        query = select(SAMPLE.c.source, *columns).where(is_new).group_by(SAMPLE.c.source, SAMPLE.c.minute // step)
+        stored = map(SAMPLES.of, self._db.fetch(query.order_by(func.min(SAMPLE.c.minute))))
+        c = CHECKPOINT.c
+        present = c.source, c.windows, c.rows_applied, c.millis, MINUTE.label("minute")
+        now = self._db.select(CHECKPOINT, only=(*present, null().label("lag_seconds"), null().label("rows_held")))
+        return (*stored, *map(SAMPLES.of, now))
 
 
 def _sync_state_of(db: TaskReader, source: str) -> SyncState:
@@ -309,6 +354,20 @@ def _lock(db: TaskWriter, plan: Plan) -> AnyRow:
     for row in db.fetch(LOCK, {"task": db.task, "source": plan.source, "number": plan.number}):
         return row
     raise UnknownSource(db.task, plan.source)
+
+
+def _add_sample(db: TaskWriter, source: str) -> None:
+    """Add the sample of this minute unless there is one."""
+    mine = db.mine(HELD_ROWS, source=source)
+    rows = select(func.coalesce(func.sum(HELD_ROWS.c.row_count), 0)).where(mine).scalar_subquery()
+    held = select(func.min(func.nullif(HELD_ROWS.c.first_time, 0))).where(mine).scalar_subquery()
+    last = func.nullif(CHECKPOINT.c.last_time, 0)
+    oldest = func.least(func.coalesce(held, last), func.coalesce(last, held))
+    lag = func.greatest(0, func.coalesce(func.unix_timestamp() - oldest, 0))
+    counters = CHECKPOINT.c.windows, CHECKPOINT.c.rows_applied, CHECKPOINT.c.millis
+    found = select(CHECKPOINT.c.task, CHECKPOINT.c.source, MINUTE, *counters, rows, lag)
+    new = insert(SAMPLE).prefix_with("IGNORE")
+    db.execute(new.from_select([*SAMPLE.c.keys()], found.where(db.mine(CHECKPOINT, source=source))))
 
 
 def _move_held(db: TaskWriter, plan: Plan, held: Sequence[HeldFile], stopped: Collection[TableId]) -> None:

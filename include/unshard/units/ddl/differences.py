@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
 from unshard.core.ddl.queue import ShardState
@@ -234,46 +233,3 @@ def _when_settled(found: OpenDifference, past: Past) -> str:
         return f"the target drops it when {others} dropped it"
     is_last = bool(found.steps) or not {*have} & {*found.have}
     return f"the target follows when {others} it" if is_last else f"the target has it already; settled when {others} it"
-
-
-# --- the matrix of shards and changes: how far a rollout is, at a glance
-
-
-class Cell(StrEnum):
-    """How a shard stands to a change."""
-
-    HAS = "has it"
-    LACKS = "not yet"
-    RELOADS = "is read again"
-    WAITS = "waits"
-    APART = "–"
-    """The change is a DDL of another shard."""
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """Shards that look alike, with a cell for each change; a target of thousands of shards has a few rows."""
-
-    shards: tuple[Shard, ...]
-    cells: tuple[Cell, ...]
-
-
-def matrix(changes: Sequence[DifferenceView]) -> tuple[MatrixRow, ...]:
-    """Return the rows of the matrix: first the shards that are furthest."""
-    shards = sorted({shard for each in changes for shard in (*each.have, *each.lack)})
-    rows: dict[tuple[Cell, ...], list[Shard]] = {}
-    sets = [(each, {*each.have}, {*each.lack}, {*each.reloads}) for each in changes]
-    for shard in shards:
-        rows.setdefault(tuple(_cell(shard, *each) for each in sets), []).append(shard)
-    ordered = sorted(rows.items(), key=lambda item: (-item[0].count(Cell.HAS), item[1]))
-    return tuple(MatrixRow(tuple(some), cells) for cells, some in ordered)
-
-
-def _cell(shard: Shard, change: DifferenceView, have: set[Shard], lack: set[Shard], reloads: set[Shard]) -> Cell:
-    if shard in reloads:
-        return Cell.RELOADS
-    if shard in have:
-        return Cell.HAS
-    if shard not in lack:
-        return Cell.APART
-    return Cell.WAITS if change.state in (State.CONFLICT, State.BARRIER) else Cell.LACKS

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unshard.core.ddl.lock import (
@@ -78,6 +78,8 @@ class LockFacts:
     """Sources for which the target is suspended; the lock waits until their held rows are written."""
     is_joined: bool = False
     """Whether the target follows the join of its shards: only the shards that have reached the DDL wait."""
+    held_since: datetime | None = None
+    """A time before which none of the held rows was changed; None: unknown, or no rows are held."""
 
     @property
     def is_open(self) -> bool:
@@ -213,6 +215,7 @@ class Scene:
             conflicting=tuple(heads[shard].routed for shard in decision.conflicts),
             held_rows=sum(file.rows for file in held),
             held_bytes=sum(file.bytes for file in held),
+            held_since=_earliest(file.first_time for file in held),
             error=lock.error or self.error_of(lock),
             reason=next(filter(None, (heads[shard].reason for shard in (*decision.ready, *decision.conflicts))), ""),
             outcome=lock.outcome,
@@ -227,6 +230,11 @@ class Scene:
             is_joined=lock.target in self.joined,
             **more,
         )
+
+
+def _earliest(times: Iterable[int]) -> datetime | None:
+    first = min(filter(None, times), default=0)
+    return datetime.fromtimestamp(first, UTC) if first else None
 
 
 NO_SCENE = Scene((), (), {}, ())
@@ -304,7 +312,7 @@ def read_scene(meta: "MetaReader", locks: Sequence[DdlLock] | None = None) -> Sc
                 suspended,
                 meta.structures.get,
                 lambda lock: _structure_of_target(meta, lock),
-                lambda lock: meta.joins.last_error(lock.target, lock.entry.routed) or None,
+                _errors_of(meta, joined),
             )
 
 
@@ -325,6 +333,12 @@ def find(
         return lock, scene
     lock = meta.locks.get(lock_id)
     return lock, read(meta, (lock,))
+
+
+def _errors_of(meta: "MetaReader", joined: frozenset[TableId]) -> Callable[[DdlLock], str | None]:
+    """Return the function that tells the message of a target; the first call reads those of all targets."""
+    errors = cache(lambda: meta.joins.last_errors())  # noqa: PLW0108
+    return lambda lock: errors().get((lock.target, lock.entry.routed)) if lock.target in joined else None
 
 
 def _structure_of_target(meta: "MetaReader", lock: DdlLock) -> str:

@@ -68,6 +68,8 @@ class SourceStatus:
     """Age of the oldest held row, in seconds."""
     lag_is_least: bool = False
     """As in Lag."""
+    rows_per_second: float = 0
+    """Rows that the windows of the last seconds have applied."""
 
     @property
     def lag(self) -> Lag:
@@ -150,7 +152,8 @@ def status_in(
     meta: MetaReader | None, task: Task, connections: Connections = environment_connections
 ) -> tuple[SourceStatus, ...]:
     """Do the same with open meta tables."""
-    each = [_known(meta, instance.source.id) for instance in task.instances]
+    rates = meta.windows.rates() if meta else {}
+    each = [_known(meta, instance.source.id, rates) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
 
@@ -233,7 +236,7 @@ def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int
     return max(sizes.get(first, 0) - position.position, 0) + between + end.position
 
 
-def _known(meta: MetaReader | None, source: str) -> "_Known":
+def _known(meta: MetaReader | None, source: str, rates: Mapping[str, float]) -> "_Known":
     state = meta.sources.get(source) if meta else None
     if meta is None or state is None:
         return _Known(SourceStatus(source))
@@ -255,6 +258,7 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
         load=load,
         collisions=meta.collisions.counts(source),
         last_event=datetime.fromtimestamp(checkpoint.last_time, UTC) if checkpoint and checkpoint.last_time else None,
+        rows_per_second=rates.get(source, 0),
     )
     is_loading = state.phase.order < Phase.LOADED.order
     waiting = replace(meta.missing.of(source), held=held.oldest)
