@@ -1,4 +1,4 @@
-"""Makes the pictures of the docs from a demo under load: `python -m tests.pictures`.
+"""Makes the pictures of the docs from a demo under load: `make docs-images`.
 
 It takes some minutes. Each picture waits for the state that it shows.
 """
@@ -22,6 +22,8 @@ from unshard_demo.story import DDL, FULL, SYNC
 IMAGES = Path(__file__).parents[1] / "docs/images"
 SECONDS = 1800.0
 CHANGES_PER_SECOND = 60.0
+SAMPLES = 10
+"""Samples of both sources in the charts."""
 OTHER_DDL = shop.SHARD_DDL.replace("VARCHAR(20)", "VARCHAR(30)")
 COLLISION = "INSERT INTO {table} (id, customer, amount, created_at) VALUES ({id}, 'customer 7', 9.5, NOW(3))"
 FIRST_THREE, OTHER, CONFLICTING, COLLIDING = shop.SHARDS[:3], shop.SHARDS[3], shop.SHARDS[4], shop.SHARDS[7]
@@ -70,8 +72,11 @@ class Pictures:
         self.stage.sources[CONFLICTING.source].run(OTHER_DDL.format(table=CONFLICTING.table))
         self.wait(lambda: [view.state for view in self.locks()] == ["conflict"], "a conflict")
         lock = self.locks()[0].id
-        self.open_page("#locks a", lock)
-        self.shoot("page-lock", "h2")
+        self.open_page(".tabs a", "Changes")
+        self.shoot("page-changes", "td.cell.waits")
+        self.browser.click(".tabs a", "Overview")
+        self.browser.click("#locks a", lock)
+        self.shoot("page-lock", "#arrivals")
         self.browser.page.emulate_media(color_scheme="dark")
         self.browser.click("#unlock button")
         self.shoot("page-command-dark", "#confirm button")
@@ -82,8 +87,10 @@ class Pictures:
         ((taken,),) = self.stage.sources[OTHER.source].run(f"SELECT MIN(id) FROM {OTHER.table}")
         self.stage.sources[COLLIDING.source].run(COLLISION.format(table=COLLIDING.table, id=taken))
         self.wait(self.meta.suspended_targets.all, "a suspended target")
+        self.wait(lambda: len(self.meta.windows.samples(60, 1)) > SAMPLES, "some minutes of charts")
         self.open_page()
-        self.shoot("page-task", "#stops")
+        self.browser.await_element("#stops")
+        self.shoot("page-task", "[aria-label^='Throughput, last hour: at most'] canvas")
 
     # --- steps
 

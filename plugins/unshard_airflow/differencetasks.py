@@ -20,7 +20,7 @@ from airflow.sdk import BaseOperator
 
 from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json, listed, shell
-from unshard_airflow.links import DifferenceRunLink
+from unshard_airflow.links import DifferenceRunLink, TaskPageLink
 from unshard_airflow.operators import TaskOperator, only_run, opened_task
 from unshard_airflow.watch import DifferenceTrigger, shown_difference
 
@@ -63,6 +63,8 @@ class FollowDifference(TaskOperator):
 
     Airflow's triggerer waits, so no process runs meanwhile.
     """
+
+    operator_extra_links = (TaskPageLink(),)
 
     last: "DifferenceView | None" = None
 

@@ -9,6 +9,7 @@ that is not handed over, and nothing runs before the full load is triggered.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from airflow.sdk import (
     DAG,
@@ -75,14 +76,14 @@ PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK, REPAIR, CUTOVER)
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
 
 Trigger it once. It may be triggered, retried and cleared at any time: it continues where it stopped.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 SYNC_DOC = """One live run: windows pull the binlog, apply rows, and hold rows that wait at a DDL.
 
 If it is scheduled every minute, new binlog starts it, and it continues as long as rows come. With another schedule it
 ends when it has caught up. A source that fails does not stop the others. Its task fails once; while the same error
 lasts it is skipped.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 DDL_DOC = """One run per DDL lock; the id of the run is that of the lock. `wait_for_shards` shows the missing shards.
 
@@ -90,14 +91,14 @@ DDL_DOC = """One run per DDL lock; the id of the run is that of the lock. `wait_
 To execute other statements, or none, clear `replace` and answer its question. To wait again, clear `wait_for_shards`
 alone. If the shards arrive later, a run of the same name with the suffix `.late` executes the DDL automatically.
 Clearing the whole run forces the lock and asks the question, too.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 
 CHECK_DOC = """Compares the targets with their shards while everything runs; no range is compared twice within a day.
 
 A proven difference fails the task of its table and names keys. When all ranges of a table are proven equal, its
 asset and that of its proofs get an event.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 
 CUTOVER_DOC = """Switches the applications from the shards to the target; the last hour of a migration.
@@ -105,20 +106,20 @@ CUTOVER_DOC = """Switches the applications from the shards to the target; the la
 Trigger it and fill in its form. `plan` lists what is in the way. `cut_over` proves the targets while the shards are
 written, waits until the sources are read-only, proves the rest, and returns a certificate. If it fails, the sources are
 as before, and you clear it to go on.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 
 REPAIR_DOC = """Makes rows of the targets those of their shards. Trigger it when a check has failed.
 
 For each table that differs, `repair` shows keys with the values of target and shard under *Required Actions*, and waits
 up to a day for an answer. Nothing is written without it.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 
 JOIN_DOC = """One run per open difference between the shards of a target; it ends when shards and target are equal.
 
 A rollout may take as long as it needs. Only a conflict fails its run, after `lock-timeout`: both sides are in the log.
-Task file: `{path}`
+Task file: `{path}`, [state of the task]({page})
 """
 
 
@@ -309,7 +310,7 @@ def _dag(
         max_active_runs=max_active_runs,
         is_paused_upon_creation=False,
         default_args=defaults,
-        doc_md=doc.format(path=task.path),
+        doc_md=doc.format(path=task.path, page=f"/unshard/task/{quote(task.name, safe='')}"),
         tags=["unshard", task.name],
         params=dict(params),
     )

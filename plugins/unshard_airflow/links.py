@@ -26,3 +26,14 @@ class DifferenceRunLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
         dag, run = quote(operator.dag_of_differences, safe=""), quote(operator.difference, safe="")
         return f"/dags/{dag}/runs/{run}"
+
+
+class TaskPageLink(BaseOperatorLink):
+    """Link from a task to the page of the lock whose run it is in, or else to the page of its unshard task."""
+
+    name = "unshard"
+
+    def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
+        kind, _, task = ti_key.dag_id.partition("__")
+        lock = f"/lock/{quote(ti_key.run_id, safe='')}" if kind == "unshard_ddl" else ""
+        return f"/unshard/task/{quote(task, safe='')}{lock}"

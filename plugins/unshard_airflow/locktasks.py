@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
 from unshard.core.shown import as_json
+from unshard_airflow.links import TaskPageLink
 from unshard_airflow.operators import TaskOperator, opened_task
 from unshard_airflow.outcome import remedies
 from unshard_airflow.watch import LockTrigger, look, published
@@ -41,6 +42,8 @@ def lock_of(context: "Context") -> str:
 
 class Unlock(TaskOperator):
     """Is skipped at first. Clearing it forces the lock without the missing shards."""
+
+    operator_extra_links = (TaskPageLink(),)
 
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
@@ -74,6 +77,8 @@ def was_cleared(context: "Context") -> bool:
 
 class LockOperator(TaskOperator):
     """Tells what helps with the lock that it has seen, if it fails."""
+
+    operator_extra_links = (TaskPageLink(),)
 
     seen: "LockView | None" = None
 

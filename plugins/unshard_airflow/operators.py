@@ -17,6 +17,7 @@ from airflow.sdk import Asset, BaseOperator
 from unshard.core.model import Server, TableId
 from unshard.core.shown import as_json
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.links import TaskPageLink
 from unshard_airflow.options import task_with_options
 from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import failures_told
@@ -117,6 +118,8 @@ class UnitOperator(TaskOperator):
 
 class Precheck(UnitOperator):
     """Runs the prechecks before the first row is read."""
+
+    operator_extra_links = (TaskPageLink(),)
 
     def execute(self, context: "Context") -> Any:
         from unshard.core.checks.items import summaries

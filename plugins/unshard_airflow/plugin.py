@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from unshard_airflow.links import LockRunLink
+from unshard_airflow.links import LockRunLink, TaskPageLink
 from unshard_airflow.page.mount import Mounted, page
 
 PREFIX = "/unshard"
@@ -18,7 +18,7 @@ class UnshardPlugin(AirflowPlugin):
     """Registers unshard with every component of Airflow."""
 
     name = "unshard"
-    operator_extra_links: list[Any] = [LockRunLink()]
+    operator_extra_links: list[Any] = [LockRunLink(), TaskPageLink()]
     fastapi_apps: list[Any] = [{"app": Mounted(page), "url_prefix": PREFIX, "name": "unshard"}]
     external_views: list[Any] = [
         {

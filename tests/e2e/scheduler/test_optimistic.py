@@ -47,6 +47,7 @@ def shown(browser: Browser, airflow: Airflow, merge: Merge) -> str:
     log_in(browser, airflow, "viewer")
     browser.click("a[href='/plugin/unshard']")
     browser.click("#tasks a", merge.name)
+    browser.click(".tabs a", "Changes")
     return browser.text("table.matrix")
 
 

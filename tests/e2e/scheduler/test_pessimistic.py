@@ -28,7 +28,7 @@ from tests.e2e.scheduler.waiting import (
     steady_load,
     succeed,
 )
-from tests.e2e.taskinstances import await_run, clear, log_of, xcom
+from tests.e2e.taskinstances import await_run, clear, links, log_of, xcom
 from tests.received import Metrics
 from unshard_airflow.follow import LATE
 from unshard_demo.airflow import Airflow
@@ -406,6 +406,21 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     browser.go(f"{airflow.url}/unshard/task/{merge.name}")
     assert "\tadmin\tclear\t" in browser.text("#orders"), "who cleared is found out afterwards"
     browser.await_element("h2", "Prechecks")
+    assert links(airflow, dag, lock, "unlock")["unshard"] == f"/unshard/task/{impatient.name}/lock/{lock}"
+    browser.go(f"{airflow.url}/plugin/unshard")
+    browser.click("#tasks a", impatient.name)
+    browser.click("#step a")
+    assert "wait_for_shards is failed" in browser.text("#run") and "lock-timeout 3 s" in browser.text("#timeout")
+    browser.click("#run a")
+    browser.page.wait_for_url(f"{airflow.url}/dags/{dag}/runs/{lock}**", timeout=SECONDS * 1000)
+    command = json.dumps({"action": "unlock", "lock": lock, "dry_run": False})
+    api = f"/unshard/api/tasks/{impatient.name}"
+    assert browser.send_json(f"{api}/commands", command) == 403
+    browser.go(f"{airflow.url}{api}/locks/{lock}")
+    assert json.loads(browser.text("body"))["wait"] == "failed"
+    browser.forget()
+    browser.go(f"{airflow.url}{api}")
+    assert "Not authenticated" in browser.text("body")
 
     log_in(browser, airflow, "operator")
     clear_in_dialog(browser, f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")

@@ -914,7 +914,7 @@ def test_a_rollout_is_a_matrix_of_shards_and_changes(stage: Stage) -> None:
 
 def test_a_shard_has_structure_position_and_held_rows(stage: Stage) -> None:
     page = stage.get(f"{AT}/shards?search=s2&first=200", "viewer").text
-    (row,) = rows_of(page.replace('<tr id="s2 shop_1.orders_1">', "<tr>"), "shards")
+    (row,) = rows_of(page.replace('<tr id="s2/shop_1.orders_1">', "<tr>"), "shards")
     waits = "b.7:99 rows after it wait"
     assert row[:7] == ["s2 shop_1.orders_1", f"shop.{EVIL}", "digest", waits, "2", "1,234", "5.5 KiB"]
     assert 'value="s2"' in page and "1,000 shards with “s2”, 201 to 201" in page and EVIL not in page

@@ -25,7 +25,6 @@ async function refresh() {
     if (!answer.ok || !found) throw new Error(page.getElementById('failure')?.textContent || answer.statusText)
     Idiomorph.morph(live, found, { ignoreActiveValue: true, callbacks })
     stale.textContent = ''
-    live.dataset.at = new Date().toISOString()
   } catch (error) {
     stale.textContent = `Not refreshed: ${error.message}`
   }
