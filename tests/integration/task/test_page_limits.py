@@ -51,10 +51,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextlib.contextmanager
-def crowd(target: MariaDb, folder: Path, name: str, locks: int, shards: int) -> Iterator[Crowd]:
+def crowd(source: MariaDb, target: MariaDb, folder: Path, name: str, locks: int, shards: int) -> Iterator[Crowd]:
+    """Make the meta tables of a task that has read all binlog of its source."""
     schema = f"{name}_meta"
+    ((file, position, *_),) = source.run("SHOW MASTER STATUS")
     (folder / "sources").mkdir(exist_ok=True)
-    (folder / "sources/s1.yaml").write_text(SOURCE.format(port=target.port))
+    (folder / "sources/s1.yaml").write_text(SOURCE.format(port=source.port))
     (folder / "task.yaml").write_text(TASK.format(name=name, schema=schema, port=target.port, folder=folder))
     with contextlib.closing(Meta(target.server, schema, name)) as meta:
         meta.create_tables()
@@ -62,6 +64,7 @@ def crowd(target: MariaDb, folder: Path, name: str, locks: int, shards: int) -> 
             lock = lock_for(meta, TableId("shop", "orders_0"), "ADD COLUMN c int")
             meta.sources.set_phase("s1", Phase.SYNC)
             add_shards(meta, locks, shards)
+            target.run(f"UPDATE {schema}.checkpoint SET file = '{file}', position = {position}")
             yield Crowd(meta, lock)
         finally:
             target.run(f"DROP DATABASE {schema}")
@@ -113,10 +116,12 @@ def counted(crowd: Crowd) -> dict[str, int]:
     return found
 
 
-def test_no_page_has_more_statements_for_more_shards_or_locks(target: MariaDb, folder: Path, unique: str) -> None:
-    with crowd(target, folder, unique, 1, 10) as few:
+def test_no_page_has_more_statements_for_more_shards_or_locks(
+    source_1: MariaDb, target: MariaDb, folder: Path, unique: str
+) -> None:
+    with crowd(source_1, target, folder, unique, 1, 10) as few:
         expected = counted(few)
-    with crowd(target, folder, unique, LOCKS, 1000) as many:
+    with crowd(source_1, target, folder, unique, LOCKS, 1000) as many:
         assert counted(many) == expected
         page, changes = browse(("GET", f"/task/{unique}", {}), ("GET", f"/task/{unique}/changes", {}))
     assert max(expected.values()) < 60, expected
@@ -124,8 +129,8 @@ def test_no_page_has_more_statements_for_more_shards_or_locks(target: MariaDb, f
     assert changes.count('<section class="matrix">') == LOCKS and "19 shards" in changes
 
 
-def test_search_and_pages_of_a_thousand_shards(target: MariaDb, folder: Path, unique: str) -> None:
-    with crowd(target, folder, unique, 2, 1000) as many:
+def test_search_and_pages_of_a_thousand_shards(source_1: MariaDb, target: MariaDb, folder: Path, unique: str) -> None:
+    with crowd(source_1, target, folder, unique, 2, 1000) as many:
         first, found, last, none = (
             unescape(page)
             for page in browse(
@@ -149,7 +154,8 @@ def test_search_and_pages_of_a_thousand_shards(target: MariaDb, folder: Path, un
 def test_charts_and_events_after_real_windows(source_1: MariaDb, target: MariaDb, unique: str, folder: Path) -> None:
     shards = {"columns": {"t": "id INT PRIMARY KEY, v INT"}, "numbers": {("s1", "t"): (1, 2)}, "window_bytes": 1 << 20}
     with living(unique, folder, (source_1, target), "t", **shards) as task:
-        run(task, "INSERT INTO {}.t_1 VALUES (1, 1), (2, 2)")
+        run(task, "INSERT INTO {}.t_1 VALUES (1, 1)")
+        run(task, "INSERT INTO {}.t_1 VALUES (2, 2)")
         run(task, "ALTER TABLE {}.t_1 ADD COLUMN c INT", "INSERT INTO {}.t_1 VALUES (3, 3, 3)")
         charts = browse_json("/api/tasks/live/history")
         assert (len(charts["at"]), sum(filter(None, charts["rows_per_second"])) > 0) == (61, True)

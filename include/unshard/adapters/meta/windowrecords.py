@@ -183,7 +183,7 @@ class Windows(Records):
         is_new = WINDOW.c.committed_at > func.timestampadd(text("SECOND"), -RATE_SECONDS, tables.NOW)
         query = select(WINDOW.c.source, func.sum(WINDOW.c.rows_applied)).where(self._db.mine(WINDOW, is_new))
         return {
-            source: round(int(rows) / RATE_SECONDS, 1)
+            source: round(int(rows) / RATE_SECONDS, 2)
             for source, rows in self._db.fetch(query.group_by(WINDOW.c.source))
         }
 

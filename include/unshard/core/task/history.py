@@ -66,7 +66,7 @@ def charts_of(samples: Iterable[Sample], now: int, minutes: int, step: int) -> C
     return Charts(
         [number * step * 60 for number in range(first, last + 1)],
         [each.lag for each in whole],
-        [None if each.rows is None else round(each.rows / (step * 60), 1) for each in whole],
+        [None if each.rows is None else round(each.rows / (step * 60), 2) for each in whole],
         [each.held for each in whole],
         [round(each.millis / each.windows, 1) if each.windows else None for each in whole],
     )

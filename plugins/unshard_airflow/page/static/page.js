@@ -51,6 +51,10 @@ async function draw(box) {
   box.setAttribute('aria-label', `${box.dataset.title}: at most ${most} ${box.dataset.unit}`)
 }
 
+function clock(at) {
+  return new Date(at * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+}
+
 function plot(box) {
   const axis = { stroke: color('--quiet'), grid: { stroke: color('--line'), width: 1 }, ticks: { show: false } }
   box.plot?.destroy()
@@ -60,9 +64,9 @@ function plot(box) {
       height: 160,
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, least, most) => [0, Math.max(most || 0, 1) * 1.1] } },
-      axes: [axis, { ...axis, size: 60 }],
+      axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 60 }],
       series: [
-        { value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : '') },
+        { label: 'at', value: (_, at) => (at ? clock(at) : '–') },
         {
           label: box.dataset.unit,
           stroke: color('--link'),
