@@ -15,7 +15,7 @@ protect the routes of a plugin, so every route here asks Airflow's auth manager:
 | `service` | reads tasks and locks, and issues commands |
 | `pages` | the answer of each route: a template and its values |
 | `html` | renders a template without values of rows and secrets of statements |
-| `api` | the JSON API |
+| `jsonapi` | the JSON API |
 | `routes` | the routes |
 
 `static` has the style, `page.js`, and two libraries with their licences: idiomorph, which changes only the parts of a

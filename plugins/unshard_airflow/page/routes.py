@@ -12,7 +12,7 @@
 | `/task/<task>/lock/<lock>` | one lock, with a form for each command |
 | `/task/<task>/lock/<lock>/preview` | POST: the dry run of a command, with a button that issues it |
 | `/task/<task>/lock/<lock>/give` | POST: issues the command |
-| `/api/…` | the JSON API (page.api), described by `/api/openapi.json` |
+| `/api/…` | the JSON API (page.jsonapi), described by `/api/openapi.json` |
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from fastapi.staticfiles import StaticFiles
 from unshard import __version__
 from unshard.errors import UnshardError
 from unshard_airflow.page import guard, html
-from unshard_airflow.page.api import add_api, failure_document
+from unshard_airflow.page.jsonapi import add_api, failure_document
 from unshard_airflow.page.pages import RETRIED, PageAnswer, Pages, Visit
 from unshard_airflow.page.service import Service
 from unshard_airflow.page.site import Site

@@ -16,7 +16,7 @@ from unshard.operate.documents import difference_document, lock_document
 from unshard.operate.statusdocument import status_document
 from unshard.units.ddl.differences import DifferenceView
 from unshard_airflow.page import guard
-from unshard_airflow.page.api import TOKEN
+from unshard_airflow.page.jsonapi import TOKEN
 
 __all__ = ["stage"]
 
