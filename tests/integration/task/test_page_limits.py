@@ -21,7 +21,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.task.state import Phase
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
 
 LOCKS = 50
 READS = ("", "/shards", "/shards?search=t_7", "/changes", "/events", "/lock/{lock}")
