@@ -110,6 +110,9 @@ class ShardDocument:
     shard: str
     target: str
     structure: str
+    """Digest; empty: unknown."""
+    columns: dict[str, str]
+    """The type of each column."""
     is_dropped: bool
     position: str | None
     """The checkpoint of its source, or the end of the first DDL at which its rows wait."""
@@ -367,5 +370,6 @@ def _shard_list(found: ShardList) -> dict[str, Any]:
 
 
 def _shard_document(each: "ListedShard", found: ShardList) -> dict[str, Any]:
-    position = found.position(each)
-    return {**as_document(each, ShardDocument), "position": str(position) if position else None}
+    position, schema = found.position(each), found.structures.get(each.structure)
+    columns = {column.name: column.column_type for column in schema.columns} if schema else {}
+    return {**as_document(each, ShardDocument), "columns": columns, "position": str(position) if position else None}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.lockrecords import Arrival, Execution
     from unshard.adapters.meta.shardrecords import ListedShard
     from unshard.adapters.meta.taskrecords import StoredPrechecks
-    from unshard.core.model import Location
+    from unshard.core.model import Location, TableSchema
     from unshard.core.rows.rowerrors import RecordedCollision, RowError
     from unshard.core.task.history import Charts, TaskEvent
     from unshard.core.task.lag import Lag
@@ -119,6 +119,8 @@ class ShardList:
     shards: "tuple[ListedShard, ...]"
     checkpoints: "Mapping[str, Location]"
     """The checkpoint of each source: the position of its shards whose rows do not wait."""
+    structures: "Mapping[str, TableSchema]"
+    """The structures of these shards, by digest."""
 
     def position(self, shard: "ListedShard") -> "Location | None":
         """Return the location up to which the target has the rows of a shard; None before the handover."""
@@ -205,9 +207,10 @@ class Service:
         """Return a part of the shards that a search finds."""
         with _meta(task) as meta:
             if meta is None:
-                return ShardList(0, 0, (), {})
+                return ShardList(0, 0, (), {}, {})
             count, found = meta.structures.listed(search, first, most)
-            return ShardList(count, first, found, meta.checkpoints.locations())
+            structures = meta.structures.get({each.structure for each in found if each.structure})
+            return ShardList(count, first, found, meta.checkpoints.locations(), structures)
 
     def matrices(self, task: Task) -> "tuple[TargetMatrix, ...]":
         """Return the matrix of shards and changes of each target that has changes."""

@@ -16,6 +16,7 @@ from tests.integration.task.test_lock_page import SOURCE, TASK, browse, browse_j
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta import Meta, tables
 from unshard.adapters.meta.rowvalues import HELD_FILE, entry_columns
+from unshard.config import ShardMode
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.task.state import Phase
@@ -127,6 +128,28 @@ def test_no_page_has_more_statements_for_more_shards_or_locks(
     assert max(expected.values()) < 60, expected
     assert len(re.findall(r'class="state waiting"', page)) == LOCKS and "run the DDL of lock" in page
     assert changes.count('<section class="matrix">') == LOCKS and "19 shards" in changes
+
+
+def test_no_page_has_more_statements_for_more_shards_in_optimistic_mode(
+    source_1: MariaDb, target: MariaDb, folder: Path, unique: str
+) -> None:
+    found = []
+    for count in (2, 12):
+        name = f"{unique}_{count}"
+        shards = {"columns": {"t": "id INT PRIMARY KEY"}, "numbers": {("s1", "t"): range(1, count + 1)}}
+        with living(
+            name, folder, (source_1, target), "t", ShardMode.OPTIMISTIC, window_bytes=1 << 20, **shards
+        ) as task:
+            task.path.write_text(task.path.read_text().replace("pessimistic", "optimistic"))
+            run(task, "INSERT INTO {}.t_1 VALUES (1)", "ALTER TABLE {}.t_1 ADD COLUMN c INT")
+            found.append({})
+            for path in ("", "/changes", "/shards"):
+                with statements() as some:
+                    (page,) = browse(("GET", f"/task/live{path}", {}))
+                found[-1][path] = len(some)
+                assert path == "/shards" or "column c" in page
+            assert "2 columns" in page and f"{count} shards" in page
+    assert found[0] == found[1]
 
 
 def test_search_and_pages_of_a_thousand_shards(source_1: MariaDb, target: MariaDb, folder: Path, unique: str) -> None:

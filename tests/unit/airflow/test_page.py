@@ -25,7 +25,7 @@ from unshard.core.ddl.online import BY_TRIGGER, OnlineRole, OnlineTable
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.join.states import State
 from unshard.core.masking import refusal, statement
-from unshard.core.model import Location, Shard, TableId
+from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.rowerrors import CollisionState, Found, KeyCollision, RecordedCollision, RowError, RowErrorState
 from unshard.core.task.history import Charts, EventKind, TaskEvent
@@ -125,7 +125,9 @@ class Books:
 
     def shards(self, task: Task, search: str, first: int, most: int = SHOWN) -> ShardList:
         shard = ListedShard(B1, TableId("shop", EVIL), "digest", False, 2, Location("b.7", 99), 1234, 5678, NOW)
-        return ShardList(1000, first, (shard,), {"s1": Location("b.8", 5)})
+        column = Column("id", "int", "int(11)", False, None, None, None, "")
+        schema = TableSchema((column,), (), f"CREATE TABLE t (id int) COMMENT '{EVIL}'")
+        return ShardList(1000, first, (shard,), {"s1": Location("b.8", 5)}, {"digest": schema})
 
     def matrices(self, task: Task) -> Sequence[TargetMatrix]:
         return difference_matrices(self.reading(task).differences)
@@ -916,7 +918,8 @@ def test_a_shard_has_structure_position_and_held_rows(stage: Stage) -> None:
     page = stage.get(f"{AT}/shards?search=s2&first=200", "viewer").text
     (row,) = rows_of(page.replace('<tr id="s2/shop_1.orders_1">', "<tr>"), "shards")
     waits = "b.7:99 rows after it wait"
-    assert row[:7] == ["s2 shop_1.orders_1", f"shop.{EVIL}", "digest", waits, "2", "1,234", "5.5 KiB"]
+    structure = f"1 columns digest CREATE TABLE t (id int) COMMENT '{EVIL}'"
+    assert row[:7] == ["s2 shop_1.orders_1", f"shop.{EVIL}", structure, waits, "2", "1,234", "5.5 KiB"]
     assert 'value="s2"' in page and "1,000 shards with “s2”, 201 to 201" in page and EVIL not in page
     assert 'href="?search=s2&amp;first=100"' in page and 'href="?search=s2&amp;first=300"' in page
     assert stage.get(f"{AT}/shards?first=-1").status_code == 422
