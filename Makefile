@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
 # Tasks of Airflow start in half the time when bytecode may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dist matrix demo demo-target demo-up demo-down test test-setup test-all test-times tidb forms check fast lint type format bench docs clean
+.PHONY: help setup dist matrix docs-images demo demo-target demo-up demo-down test test-setup test-all test-times tidb forms check fast lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -100,6 +100,9 @@ docs: $(READY) ## rewrite the generated pages of docs/, and build the site in bu
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
 	@$(PYTHON) -m tests.suite.rare
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/uv tool run --quiet --with mkdocs-material==$(MATERIAL) mkdocs build --quiet
+
+docs-images: test-setup ## make the pictures of the docs from a demo and a browser: 15 minutes
+	@$(PYTHON) -m tests.pictures
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
 	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

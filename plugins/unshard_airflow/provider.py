@@ -86,7 +86,7 @@ def get_provider_info() -> dict[str, Any]:
             {"connection-type": "unshard", "hook-class-name": f"{PUBLIC}.UnshardHook"},
         ],
         "notifications": [f"{PUBLIC}.FailureNotifier"],
-        "extra-links": [f"{PUBLIC}.LockRunLink", f"{PUBLIC}.DifferenceRunLink"],
+        "extra-links": [f"{PUBLIC}.LockRunLink", f"{PUBLIC}.DifferenceRunLink", f"{PUBLIC}.TaskPageLink"],
         "cli": [f"{PUBLIC}.get_cli_commands"],
         "config": {
             SECTION: {"description": "The folder of the task files, and limits of these files.", "options": options}

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
         UnshardUnlock,
         migration,
     )
-    from unshard_airflow.links import DifferenceRunLink, LockRunLink
+    from unshard_airflow.links import DifferenceRunLink, LockRunLink, TaskPageLink
 
 MODULES = {
     "get_cli_commands": "airflowcommand",
     "DifferenceRunLink": "links",
     "LockRunLink": "links",
+    "TaskPageLink": "links",
     "UnshardHook": "hook",
     "UnshardTasksBundle": "bundle",
 }
@@ -36,6 +37,7 @@ __all__ = [
     "DifferenceRunLink",
     "FailureNotifier",
     "LockRunLink",
+    "TaskPageLink",
     "UnshardCheck",
     "UnshardFollow",
     "UnshardFullLoad",
