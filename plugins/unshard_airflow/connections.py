@@ -1,10 +1,12 @@
 """Adapt Airflow Connections to unshard's `Connections` function."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from unshard.config.secrets import variable_of
 from unshard.errors.config import ConnectionUnknown
+from unshard_airflow.versions import THREADS_MAY_ASK
 
 
 def airflow_connections(conn_id: str) -> Mapping[str, Any]:
@@ -35,11 +37,23 @@ def _values(connection: Any) -> Mapping[str, Any]:
     }
 
 
+_loop: asyncio.AbstractEventLoop | None = None
+"""The event loop that asks for connections; None: each thread asks."""
+
+
+def ask_on_this_loop() -> None:
+    """Let the event loop of the triggerer ask for the connections of its threads, if they must not do so themselves."""
+    global _loop  # noqa: PLW0603
+    _loop = None if THREADS_MAY_ASK else asyncio.get_running_loop()
+
+
 def _get(conn_id: str) -> Any:
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
     from airflow.sdk import Connection
 
     try:
-        return Connection.get(conn_id)
+        if _loop is None:
+            return Connection.get(conn_id)
+        return asyncio.run_coroutine_threadsafe(Connection.async_get(conn_id), _loop).result()
     except AirflowNotFoundException as error:
         raise ConnectionUnknown(conn_id, variable_of(conn_id)) from error

@@ -5,6 +5,8 @@ Airflow's package common.compat has the other names: exceptions and stats.
 
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow import __version__
+
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
 except ImportError:
@@ -18,4 +20,7 @@ except ImportError:
     AWAITING_INPUT = (TaskDeferred,)
 """What an operator raises that asks a person; its `kwargs` come back with the answer."""
 
-__all__ = ["AWAITING_INPUT", "AssetOrTimeSchedule", "CronTriggerTimetable"]
+THREADS_MAY_ASK = tuple(map(int, __version__.split(".")[:2])) >= (3, 3)
+"""Whether threads of the triggerer may ask Airflow for a connection; their questions were mixed up before."""
+
+__all__ = ["AWAITING_INPUT", "THREADS_MAY_ASK", "AssetOrTimeSchedule", "CronTriggerTimetable"]

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TaskSuccessEven
 from unshard.config import has_changed
 from unshard.core.masking import statement
 from unshard.core.shown import as_json, listed, visible
-from unshard_airflow.connections import airflow_connections
+from unshard_airflow.connections import airflow_connections, ask_on_this_loop
 from unshard_airflow.options import task_with_options
 from unshard_airflow.stats import STATE_SECONDS, initialize_in_triggerer, send_state
 
@@ -101,6 +101,7 @@ class TaskTrigger(BaseTrigger):
 
     async def wait(self, watch: "Watch", until: datetime | None = None) -> None:
         """Return when a look says that the wait is over, or at the time `until`."""
+        ask_on_this_loop()
         while until is None or datetime.now(UTC) < until:
             if await asyncio.to_thread(watch.is_over):
                 return
@@ -145,6 +146,7 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
 
     async def _send_state(self) -> None:
         initialize_in_triggerer()
+        ask_on_this_loop()
         while True:
             if error := await asyncio.to_thread(send_state, self.task_file):
                 self.log.warning("%s", error)

@@ -470,7 +470,8 @@ def _connect(server: str, name: str) -> Any:
             # By default a client waits more than ten minutes for a server that is gone.
             spark.client.set_retry_policies([DefaultPolicy(**RETRIES)])
             # Its hook for the end of the process calls the server while the interpreter shuts down, and can hang.
-            atexit.unregister(spark.client._on_exit)
+            if hook := getattr(spark.client, "_on_exit", None):  # Spark 4.0 has none
+                atexit.unregister(hook)
             _ship(spark)
         except Exception as error:
             if "INVALID_HANDLE.SESSION_" in str(error):
