@@ -35,6 +35,10 @@ DDLS = {
     "unknown columns": "ALTER TABLE {} ADD SYSTEM VERSIONING, " + UNSIGNED,
 }
 
+HIDDEN = {
+    "unknown columns": pytest.mark.mariadb_only("TiDB makes no versioned table to compare: it asks for CREATE TABLE")
+}
+
 
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
@@ -90,7 +94,7 @@ def assert_complete(task: LiveTask, rows: int = 12) -> None:
     assert task.assert_union("t") == rows
 
 
-@pytest.mark.parametrize("ddl", DDLS)
+@pytest.mark.parametrize("ddl", [pytest.param(name, marks=HIDDEN[name]) if name in HIDDEN else name for name in DDLS])
 def test_a_skip_takes_the_columns_that_the_shards_have(task: LiveTask, deaths: Counter[str], ddl: str) -> None:
     for shard in SHARDS:
         change(task, shard, ddl, "ADD w INT FIRST", "ADD INDEX (w)")

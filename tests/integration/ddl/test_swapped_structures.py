@@ -69,7 +69,8 @@ def test_the_target_gets_the_columns_of_the_new_table_with_their_defaults(copy: 
     copy.go()
     created, altered = sorted(follow_offers(copy), key=lambda text: text.startswith("ALTER"))
     assert created.startswith(f"CREATE TABLE IF NOT EXISTS `{copy.name}`.`old`")
-    assert altered == f"ALTER TABLE `{copy.name}_all`.`t` ADD COLUMN `c` int(11) NOT NULL DEFAULT 5"
+    added = f"ALTER TABLE `{copy.name}_all`.`t` ADD COLUMN `c` int(11) NOT NULL DEFAULT "
+    assert altered in (f"{added}5", f"{added}'5'"), "TiDB prints '5'"
     copy.go()
     copy.target.run(f"ALTER TABLE {copy.name}_all.t ADD g INT AS (v + 1)")
     assert_merged(copy)
@@ -120,8 +121,8 @@ def test_the_page_offers_it_with_one_button(copy: Copy, monkeypatch: pytest.Monk
     (page,) = browse(("GET", at, {}))
     assert 'id="ready-1"' in page and 'id="skip"' not in page and 'id="unlock"' not in page
     assert "The target gets, and the rows of the table are written from now on:" in page
-    text = f"ALTER TABLE `{copy.name}_all`.`t` ADD COLUMN `c` int(11) DEFAULT 5"
-    assert text in unescape(page)
+    added = f"ALTER TABLE `{copy.name}_all`.`t` ADD COLUMN `c` int(11) DEFAULT "
+    (text,) = (f"{added}{five}" for five in ("5", "'5'") if f"{added}{five}" in unescape(page))  # TiDB prints '5'
     chosen = {"action": "replace", "statements": f"{text};\n", "shard": ""}
     done = browse(("GET", at, {}), ("POST", f"{at}/preview", chosen), ("POST", f"{at}/give", {}))[-1]
     assert "The command is issued" in done
