@@ -31,7 +31,7 @@ COMBINATIONS = (
     "3.3.2/4.2.0/3.12",
     "3.3.2/4.2.0/3.13",
 )
-BOUNDS = {"3.2.2": ("pydantic<2.13",)}
+BOUNDS = {"3.2.2": ("cadwyn<7", "fastapi<0.137")}
 """Packages of which an Airflow cannot use the newest version; its constraints file says the same for all packages."""
 NONE = "none"
 MOST_PACKAGES = 12
