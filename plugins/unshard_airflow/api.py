@@ -17,7 +17,7 @@ from airflow.sdk import TaskGroup, chain
 from unshard.core.model import TableId
 from unshard.core.shown import as_json
 from unshard_airflow.alerts import Alert, FailureNotifier
-from unshard_airflow.bulk import progress, telling
+from unshard_airflow.bulk import telling
 from unshard_airflow.bundle import UnshardTasksBundle
 from unshard_airflow.checktasks import checked, difference_text
 from unshard_airflow.connections import airflow_connections
@@ -158,10 +158,8 @@ def migration(task_file: str, group_id: str = "migration", **kwargs: Any) -> Tas
 
 def _progress(work: "Work") -> str:
     """`s1: loaded 3/8 chunks, 37.5 %, …; s2: …` of the sources that are not loaded."""
-    parts = []
-    for source in work.task.sources:
-        found = progress(work, source)
-        step = "dump" if found["dump"].done < found["dump"].chunks else "load"
-        if found[step].done < found[step].chunks:
-            parts.append(f"{source}: {step} {found[step].done}/{found[step].chunks} chunks, {found[step]}")
-    return "; ".join(parts)
+    from unshard.core.full.fullprogress import progress_line
+    from unshard.units.task.status import full_progress
+
+    found = full_progress(work.meta, work.task.sources)
+    return "; ".join(progress_line(source, *each) for source, each in found.items() if each[1].done < each[1].chunks)

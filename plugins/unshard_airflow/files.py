@@ -28,9 +28,9 @@ class InvalidTaskFiles(Exception):
     """The errors of all task files that are not valid."""
 
 
-def task_files(folder: Path | None = None) -> list[Path]:
-    """Return all task files of the folder, by their names."""
-    return sorted((folder or tasks_folder()).glob("*.yaml"))
+def task_files() -> list[Path]:
+    """Return all task files, by their names."""
+    return sorted(tasks_folder().glob("*.yaml"))
 
 
 def all_dags() -> dict[str, DAG]:

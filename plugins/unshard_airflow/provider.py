@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import unshard
 from unshard.core.variables import (
     DEFAULTS,
     SECRET_FOLDERS,
@@ -18,8 +19,8 @@ from unshard.core.variables import (
 
 PUBLIC = "airflow.provider.unshard"
 SECTION, NOTIFIER, TASKS_FOLDER = "unshard", "notifier", "tasks_folder"
-VERSION = "0.1.0"
-"""Also the version in plugins/pyproject.toml."""
+VERSION = unshard.__version__
+"""Also the version in both files pyproject.toml."""
 
 
 @dataclass(frozen=True, slots=True)

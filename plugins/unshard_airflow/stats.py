@@ -24,6 +24,8 @@ from unshard_airflow.options import task_with_options
 if TYPE_CHECKING:
     from unshard.units.task.metrics import Measurement
 
+SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+"""Options of Airflow's section [metrics]."""
 STATE_SECONDS = 15.0
 """The state of a task is sent so often."""
 
@@ -42,8 +44,15 @@ def send(measurements: "Iterable[Measurement]") -> None:
             Stats.incr(name, int(each.value), tags=tags)
 
 
+def is_on() -> bool:
+    """Whether Airflow sends its stats anywhere; otherwise the state of a task need not be read."""
+    return any(conf.getboolean("metrics", name, fallback=False) for name in SWITCHES)
+
+
 def send_state(task_file: str) -> str:
     """Send the state of a task; return the error, or an empty text."""
+    if not is_on():
+        return ""
     from unshard.units.task.status import measured
 
     try:

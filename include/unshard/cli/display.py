@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from unshard.adapters import tracebacks
 from unshard.cli.console import Console
-from unshard.core.full.fullprogress import Progress
+from unshard.core.full.fullprogress import Progress, progress_line
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 
@@ -109,7 +109,7 @@ class Display:
             shown = {source: figures[source] for source in figures if source in unfinished}
             if self._bars is not None:
                 self._draw(shown)
-            elif (text := "; ".join(_progress_line(source, *each) for source, each in shown.items())) != printed:
+            elif (text := "; ".join(progress_line(source, *each) for source, each in shown.items())) != printed:
                 self._console.note(text)
                 printed = text
 
@@ -132,9 +132,3 @@ def _bars(console: Console) -> Any:
 
     name, text = (TextColumn(form, markup=False) for form in ("{task.description}", "{task.fields[text]}"))
     return Bars(name, BarColumn(), text, console=Terminal(file=console.out), transient=True)
-
-
-def _progress_line(source: str, dump: Progress, load: Progress) -> str:
-    dumps = dump.done < dump.chunks
-    step, now = ("dumped", dump) if dumps else ("loaded", load)
-    return f"{source}: {step} {now.done}/{now.chunks} chunks, {now}"

@@ -154,3 +154,9 @@ def take(allowed_at: float, now: float, size: int, rate: int) -> tuple[float, fl
     """Take `size` bytes; return the time when the rate allows all bytes taken so far, and the seconds until then."""
     allowed_at = max(allowed_at, now - BURST_SECONDS) + size / rate
     return allowed_at, max(0.0, allowed_at - now)
+
+
+def progress_line(source: str, dump: Progress, load: Progress) -> str:
+    """Return `s1: loaded 3/8 chunks, 37.5 %, …`: the dump of a source until it is done, then the load."""
+    step, now = ("dumped", dump) if dump.done < dump.chunks else ("loaded", load)
+    return f"{source}: {step} {now.done}/{now.chunks} chunks, {now}"

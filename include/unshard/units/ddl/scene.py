@@ -337,7 +337,9 @@ def find(
 
 def _errors_of(meta: "MetaReader", joined: frozenset[TableId]) -> Callable[[DdlLock], str | None]:
     """Return the function that tells the message of a target; the first call reads those of all targets."""
-    errors = cache(lambda: meta.joins.last_errors())  # noqa: PLW0108
+    if not joined:
+        return lambda _: None
+    errors = cache(meta.joins.last_errors)
     return lambda lock: errors().get((lock.target, lock.entry.routed)) if lock.target in joined else None
 
 
