@@ -25,6 +25,8 @@ from unshard.cli import main
 from unshard.config import ShardMode, load_task
 from unshard.core.task.state import PauseKind
 from unshard.errors.meta import FencedOut, TaskPaused
+from unshard.operate.command import Force
+from unshard.operate.issuing import give
 from unshard.units.relay import newbinlog
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
@@ -208,6 +210,33 @@ def test_a_run_ends_when_nothing_came_and_when_its_time_is_over(task: LiveTask) 
     )
     lifecycle.pause(task.work(), "me", "test", "")
     assert follow(task.work(), ["s1"], Ends(), RunTally(1.0), told.append) is End.PAUSED
+
+
+@pytest.mark.parametrize("slow", ["run_window", "observe"])
+def test_a_slow_machine_is_not_taken_for_one_without_work(task: LiveTask, monkeypatch, slow: str) -> None:
+    """A DDL that an unlocked lock makes a shard skip leaves no rows that wait for binlog that never comes."""
+    work, ends = task.work(), Ends(idle_seconds=0.3, look_seconds=30.0)
+
+    def add(number: int) -> None:
+        task.sources[f"s{number}"].run(f"ALTER TABLE {task.name}.g_{number} ADD n INT NOT NULL DEFAULT 5")
+        write(task, f"s{number}", 10 * number)
+
+    add(1)
+    task.run()
+    (lock,) = live.coordinate.facts(work.meta)
+    give(work.meta, Force(lock.id), "operator", "test", "")
+    task.run()
+    add(2)
+    place = live if slow == "run_window" else live.coordinate
+    called = getattr(place, slow)
+
+    def slowly(*given: object) -> object:
+        time.sleep(2 * live.LOOK_SECONDS)
+        return called(*given)
+
+    monkeypatch.setattr(place, slow, slowly)
+    assert follow(work, work.task.sources, ends, RunTally(1.0), lambda _: None) is End.IDLE
+    assert task.assert_union("g") == 6
 
 
 def test_new_binlog_is_told_once_and_only_if_no_live_run_works_on_it(task: LiveTask) -> None:

@@ -194,6 +194,8 @@ class _LiveRun:
         """Rises when a source or a lock has moved: then a source that waits may have work."""
         self._quiet: dict[str, float] = {}
         """The version at which a source had nothing to do; infinite if it does not go on."""
+        self._looked: dict[str, int] = {}
+        """The version at which a source has looked and found no work; it looks again every second."""
         self._is_over = self._has_ddl = False
         self._died: BaseException | None = None
         """An exception that is no error and has ended the thread of a source."""
@@ -266,13 +268,21 @@ class _LiveRun:
             return End.FAILED
         if is_settled and self._ends.goals is not None and not any(each.again for each in self._lock_errors):
             return End.CAUGHT_UP
-        if now - self._moved_at >= self._ends.idle_seconds:
+        if now - self._moved_at >= self._ends.idle_seconds and self._are_idle:
             return End.IDLE
         return None
 
     @property
     def _are_quiet(self) -> bool:
         return all(self._quiet.get(source, -1) >= self._version for source in self._sources)
+
+    @property
+    def _are_idle(self) -> bool:
+        """Whether each source has found no work, or an error, since the last change, and the locks are up to date."""
+        with self._changed:
+            at = {source: max(self._looked.get(source, -1), self._quiet.get(source, -1)) for source in self._sources}
+            busy = {source for source in self._sources if at[source] < self._version} - self._tally.errors.keys()
+            return not busy and not self._has_ddl
 
     @property
     def _lock_errors(self) -> list[Trouble]:
@@ -382,7 +392,10 @@ class _LiveRun:
                     self._advance(bool(report.ddls))
                     if not has_more:
                         self._pause(self._ends.rest_seconds)
-                elif goal is not None and not arrived and live.has_reached(goal):
+                    continue
+                if report is not None:
+                    self._looked[source] = version
+                if goal is not None and not arrived and live.has_reached(goal):
                     checkpoint = self._work.meta.checkpoints.get(source)
                     if checkpoint is not None and seen != checkpoint.location < goal:
                         seen, has_more = checkpoint.location, True  # another run has applied the window
