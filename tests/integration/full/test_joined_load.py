@@ -55,6 +55,13 @@ def test_a_task_begins_while_its_shards_differ(task: JoinedLife):
     assert not task.verdicts()["t"].differs
 
 
+def test_columns_that_only_later_shards_have_get_their_place(task: JoinedLife):
+    _, two = task.make_shard("s1", 1, 1), task.make_shard("s2", 2, 2)
+    task.sources["s2"].run(f"ALTER TABLE {two} ADD c INT AFTER id, ADD d INT AFTER c, ADD e INT, ADD f INT FIRST")
+    task.go()
+    assert [name for name, *_ in columns(task)] == ["f", "id", "c", "d", "v", "e"]
+
+
 def test_shards_without_a_join_are_named(task: JoinedLife):
     one, two = task.make_shard("s1", 1, 1), task.make_shard("s2", 2, 2)
     task.sources["s1"].run(f"ALTER TABLE {one} ADD c INT")

@@ -49,6 +49,26 @@ def test_each_change_is_a_statement() -> None:
     ]
 
 
+def test_a_new_column_has_the_place_that_its_shard_gives_it() -> None:
+    text = "CREATE TABLE t (n INT, id INT PRIMARY KEY, a INT, m INT, new INT, b VARCHAR(9), c INT, last INT, KEY k (a))"
+    _, parts = parts_to(text, {**IDS, "new": 7, "last": 8})
+    assert texts(parts) == [
+        "ADD COLUMN `n` int(11) NULL FIRST",
+        "ADD COLUMN `m` int(11) NULL AFTER `a`",
+        "ADD COLUMN `new` int(11) NULL AFTER `m`",
+        "ADD COLUMN `last` int(11) NULL",
+    ]
+
+
+def test_a_new_column_follows_none_that_comes_later() -> None:
+    text = "CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AS (`m` + 1) STORED, m INT, b VARCHAR(9), c INT, KEY k (a))"
+    _, parts = parts_to(text, IDS)
+    assert texts(parts) == [
+        "ADD COLUMN `m` int(11) NULL AFTER `a`",
+        "ADD COLUMN `n` int(11) GENERATED ALWAYS AS (`m` + 1) STORED AFTER `a`",
+    ]
+
+
 def test_generated_columns_come_after_those_that_they_may_name() -> None:
     text = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9), n INT AS (`m` + 1) STORED, m INT, c INT)"
     _, parts = parts_to(text, IDS)

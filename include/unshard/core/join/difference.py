@@ -20,7 +20,7 @@ differ in whether other clauses of the same statement must use the old or the ne
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.ddl.queue import QueueEntry
@@ -37,6 +37,7 @@ from unshard.core.join.jointables import (
     Table,
     buildable,
     concrete,
+    in_one_order,
     is_met,
     join_definitions,
     limited,
@@ -84,6 +85,8 @@ class AddColumn:
     id: int
     name: str
     definition: Definition
+    follows: int | None = field(default=None, compare=False)
+    """The column before it, as in a shard; 0: it is the first one; None: it is the last one."""
 
     def __str__(self) -> str:
         return f"add column {self.name} {described(self.definition)}"
@@ -304,7 +307,7 @@ def _blocking(target: Target, wanted: Target) -> list[Step]:
 
 def _expanded(target: Target, wanted: Target, fills: Mapping[int, str]) -> Target:
     columns = dict[int, Definition | None]()
-    for id in sorted({*target.table.columns, *wanted.table.columns}):
+    for id in in_one_order(target.table.columns, wanted.table.columns):
         present, asked = target.table.columns.get(id), wanted.table.columns.get(id)
         if present is None:
             columns[id] = concrete(asked, None) if asked is not None else None
@@ -406,7 +409,7 @@ def _steps(before: Target, after: Target) -> list[Step]:
         if present is not None and definition is not None and present != definition:
             steps.append(ChangeColumn(id, after.names[id], present, definition))
     steps += [
-        AddColumn(id, after.names[id], column)
+        AddColumn(id, after.names[id], column, _followed(id, column, old, new))
         for id, column in new.columns.items()
         if id not in old.columns and column is not None
     ]
@@ -420,6 +423,21 @@ def _steps(before: Target, after: Target) -> list[Step]:
     if old.collation != new.collation:
         steps.append(SetCollation(str(new.collation)))
     return steps
+
+
+def _followed(id: int, definition: Definition, old: Table, new: Table) -> int | None:
+    """Return the column that a new one follows; none that a statement of its own adds or makes generated later."""
+    order = [*new.columns]
+    at = order.index(id)
+    if old.columns.keys().isdisjoint(order[at:]):
+        return None
+
+    def is_there(other: int) -> bool:
+        present, column = old.columns.get(other), new.columns[other]
+        is_early = column is not None and (definition.is_generated or not column.is_generated)
+        return is_early if present is None else present.is_generated or (column is not None and not column.is_generated)
+
+    return next(filter(is_there, reversed(order[:at])), 0)
 
 
 # --- the ALTER TABLE statements of steps
@@ -609,8 +627,9 @@ def column_text(definition: Definition, names: Mapping[int, str]) -> str:
 def _clauses_of(step: Step, names: Mapping[int, str]) -> Iterator[str]:
     """Yield the clauses of a step. A column that becomes generated is dropped and added: no server can change it."""
     match step:
-        case AddColumn(_, name, definition):
-            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}"
+        case AddColumn(_, name, definition, follows):
+            place = "" if follows is None else f" AFTER {identifier(names[follows])}" if follows else " FIRST"
+            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}{place}"
         case DropColumn(_, name):
             yield f"DROP COLUMN {identifier(name)}"
         case ChangeColumn(_, name, before, after):

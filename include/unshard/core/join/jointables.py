@@ -162,7 +162,7 @@ def definition_of(schema: TableSchema, column: Column, ids: Mapping[str, int]) -
 
 def join(one: Table, other: Table, fills: Mapping[int, str]) -> Table:
     """Return the smallest structure that holds the rows of both; `fills`: what rows have in a column that they lack."""
-    ids = sorted({*one.columns, *other.columns})
+    ids = in_one_order(one.columns, other.columns)
     columns = {id: _joined_column(id, one.columns, other.columns, fills.get(id, NULL)) for id in ids}
     keys = {
         key: _agreed(one.keys.get(key), other.keys.get(key))
@@ -178,6 +178,20 @@ def join(one: Table, other: Table, fills: Mapping[int, str]) -> Table:
         one.collation if one.collation == other.collation else OPEN,
         one.is_keyed and other.is_keyed and one.primary == other.primary,
     )
+
+
+def in_one_order(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
+    """Return the columns of the first order with those of the other one: each after the column that it follows there.
+
+    Those that come last there come last.
+    """
+    found, given = [*one], [*other]
+    known = {*found}
+    end = next((at for at in reversed(range(len(given))) if given[at] in known), -1)
+    for at, id in enumerate(given[:end]):
+        if id not in known:
+            found.insert(found.index(given[at - 1]) + 1 if at else 0, id)
+    return (*found, *(id for id in given[end + 1 :] if id not in known))
 
 
 def join_all(tables: Iterable[Table], fills: Mapping[int, str]) -> Table:
