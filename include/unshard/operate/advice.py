@@ -50,6 +50,8 @@ def offers(view: "LockView", most: int | None = None) -> tuple[Offer, ...]:
         return (Offer(TOLD[Way.PLACED], (Replace(view.id, view.extension),)),)
     if view.conflicts and not view.others:
         return (Offer(BEFORE_SKIP, (Force(view.id),)),)
+    if view.state is LockState.WAITING and Way.SKIPPED in view.ways:
+        return (Offer(TOLD[Way.SKIPPED], tuple(Skip(view.id, shard) for shard in view.ready)),)
     return tuple(_offers(view, view.others[:most])) if view.others else ()
 
 
@@ -69,7 +71,7 @@ def _offers(view: "LockView", others: tuple[Shard, ...]) -> Iterator[Offer]:
 
 def barred(view: "LockView") -> tuple[str, ...]:
     """Return the usual ways out that are not offered, each with its reason."""
-    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if view.others or view.lacks_place else ()
+    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if offers(view) or view.others else ()
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------
@@ -179,7 +181,11 @@ def _of_conflict(view: "LockView") -> Iterator[Advice]:
 
 
 def _of_waiting(view: "LockView") -> Iterator[Advice]:
-    if view.missing:
+    if offers(view):
+        yield Advice("decide what the DDL means for the target:")
+        yield from _counting(view)
+        yield from _gone(view, view.missing)
+    elif view.missing:
         yield Advice("run the same DDL on the missing shards, or continue without them", (Force(view.id),))
         yield from _gone(view, view.missing)
     elif view.stopped:
@@ -337,7 +343,7 @@ def choices(view: "LockView") -> Choices:
         return Choices(False, () if view.is_contradicted else view.ready, False, barred=(JOINED,))
     if view.state is LockState.UNDECIDED and not view.lacks_place:
         return Choices(False, shards_of(view), True, barred=(UNKNOWN,))
-    if view.state not in (LockState.CONFLICT, LockState.UNDECIDED):
+    if view.state not in (LockState.CONFLICT, LockState.UNDECIDED) and not offers(view):
         return Choices(True, shards_of(view), True)
     found = [(offer.text, offer.commands[0]) for offer in offers(view)]
     skips = [command.shard for _, command in found if isinstance(command, Skip)]

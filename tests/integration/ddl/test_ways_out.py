@@ -20,6 +20,7 @@ from tests.operator import lock, order, run
 from tests.suite.portions import examples
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState, Way
+from unshard.core.model import Shard, TableId
 from unshard.operate.advice import Offer, barred, offers
 from unshard.operate.command import DropShard, Force, LockCommand, Replace
 from unshard.operate.issuing import give
@@ -208,6 +209,28 @@ def test_a_statement_that_may_mean_both_names_waits_for_an_operator(task: LiveTa
     assert view.state is LockState.UNDECIDED and "[US-4010]" in view.reason and "d is c" in view.reason
 
 
+def test_a_column_that_the_target_has_under_its_name_is_not_added_again(
+    task: LiveTask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream(task, "s1", "ALTER TABLE t_1 ADD x INT", "INSERT INTO t_1 VALUES (1, 1, 1)")
+    upstream(task, "s2", "ALTER TABLE t_2 COMMENT 'c'", "ALTER TABLE t_2 ADD x BIGINT", "INSERT INTO t_2 VALUES (2, 2, 2)")
+    run(task)
+    view = lock(task)
+    order(task, Replace(view.id, ("ALTER TABLE t ADD x INT",), Shard("s2", TableId(task.name, "t_2"))))
+    run(task)
+    assert (lock(task).state, lock(task).ways) == (LockState.WAITING, (Way.SKIPPED,))
+    assert barred(lock(task)) == (f"unlock: the target has x already, which the DDL of s2 {task.name}.t_2 adds",)
+    main(["locks", str(task.path)])
+    told = capsys.readouterr().out
+    assert "unshard skip" in told and "unshard unlock" not in told
+    (offer,) = offers(lock(task))
+    follow(task, offer)
+    run(task)
+    assert no_lock(task) and task.work().meta.locks.pending_skips() == {}
+    assert target_rows(task, "x") == [(1, 1), (2, 2)]
+    assert_equal(task)
+
+
 def test_the_same_column_of_another_type(task: LiveTask) -> None:
     upstream(task, "s1", "ALTER TABLE t_1 ADD x INT", "INSERT INTO t_1 VALUES (1, 1, 1)")
     upstream(task, "s2", "ALTER TABLE t_2 ADD x BIGINT", "INSERT INTO t_2 VALUES (2, 2, 2)")
@@ -330,6 +353,7 @@ class Conflicts:
         assert view.state is not LockState.FAILED, view
         if view.state is LockState.CONFLICT:
             assert offers(view), (view, barred(view))
+        if offers(view):
             return self.dice.choice(offers(view)).commands
         if view.state is LockState.UNDECIDED:
             # A second column of the shard has got the target's name of another one: the target gets a third name.
@@ -381,6 +405,7 @@ def value(key: int, column: str) -> int:
 )
 @given(number=st.integers(0, 2**48))
 @example(3)
+@example(1_583_865_520)
 @example(31)
 @example(62)
 def test_every_offered_way_leads_the_rows_of_all_shards_into_the_target(

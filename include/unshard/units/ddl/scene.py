@@ -246,7 +246,24 @@ def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, A
         return _of_conflict(scene.conflict_of(lock, decision))
     if decision.state is LockState.UNDECIDED and lock.target not in scene.joined:
         return _of_new_shard(scene, lock, decision)
+    if decision.state is LockState.WAITING:
+        return _of_waiting(scene, lock, decision)
     return {}
+
+
+def _of_waiting(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
+    """A shard that has the columns already, by a DDL that counted as another one, can never run this one."""
+    entry, missing = lock.entry, {*decision.missing}
+    others = {state.structure for state in scene.members(lock.target) if state.shard in missing} - {"", entry.before}
+    if not (others and entry.before and entry.after):
+        return {}
+    schemas = scene.schemas_of({entry.before, entry.after, *others})
+    before, after = (schemas[digest].by_name.keys() for digest in (entry.before, entry.after))
+    there = sorted({name for digest in others for name in (after - before) & schemas[digest].by_name.keys()})
+    if not there:
+        return {}
+    why = f"the target has {', '.join(there)} already, which the DDL of {entry.shard} adds"
+    return {"ways": (Way.SKIPPED,), "barred": ((Way.UNLOCKED, why),)}
 
 
 def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:
