@@ -213,7 +213,9 @@ def test_a_column_that_the_target_has_under_its_name_is_not_added_again(
     task: LiveTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upstream(task, "s1", "ALTER TABLE t_1 ADD x INT", "INSERT INTO t_1 VALUES (1, 1, 1)")
-    upstream(task, "s2", "ALTER TABLE t_2 COMMENT 'c'", "ALTER TABLE t_2 ADD x BIGINT", "INSERT INTO t_2 VALUES (2, 2, 2)")
+    upstream(
+        task, "s2", "ALTER TABLE t_2 COMMENT 'c'", "ALTER TABLE t_2 ADD x BIGINT", "INSERT INTO t_2 VALUES (2, 2, 2)"
+    )
     run(task)
     view = lock(task)
     order(task, Replace(view.id, ("ALTER TABLE t ADD x INT",), Shard("s2", TableId(task.name, "t_2"))))

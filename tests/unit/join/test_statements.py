@@ -61,7 +61,9 @@ def test_a_new_column_has_the_place_that_its_shard_gives_it() -> None:
 
 
 def test_a_new_column_follows_none_that_comes_later() -> None:
-    text = "CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AS (`m` + 1) STORED, m INT, b VARCHAR(9), c INT, KEY k (a))"
+    text = (
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, n INT AS (`m` + 1) STORED, m INT, b VARCHAR(9), c INT, KEY k (a))"
+    )
     _, parts = parts_to(text, IDS)
     assert texts(parts) == [
         "ADD COLUMN `m` int(11) NULL AFTER `a`",
