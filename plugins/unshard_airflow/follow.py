@@ -4,6 +4,7 @@
 |---|---|
 | `live-run` is over | `again` starts the next run |
 | nothing came for `idle-after` | none; new binlog starts the next run (unshard_airflow.watch) |
+| the same, and a lock was resolved after it | `again` |
 | a lock or a difference has no DAG run yet | `report` starts it, `again` the next live run |
 | a source has failed, and nobody was told | the task fails; `again` starts the next run for the other sources |
 | a target was suspended | the same |
@@ -237,6 +238,7 @@ class Report(WindowOperator):
         from unshard.units.ddl.coordinate import observe
         from unshard.units.task.opendifferences import open_differences
         from unshard.units.task.optimistic import follow_each
+        from unshard.units.window.sync import may_release
         from unshard_airflow.connections import airflow_connections
 
         work.meta.pauses.refuse()
@@ -255,12 +257,17 @@ class Report(WindowOperator):
         scene = observe(work.meta)
         locks = [view for lock in scene.locks if (view := scene.view(lock)).is_open]
         told = {view.target for view in shown} | {view.target for view in locks}
+        # A process may have ended before another one, or this task, has resolved what its rows wait for.
+        is_left = [
+            bool(each) or (told and not told["errors"] and any(may_release(work, source) for source in group))
+            for group, told, each in zip(self.groups, progress, left, strict=True)
+        ]
         summary = {
             "sources": {", ".join(group): told for group, told in zip(self.groups, progress, strict=True)},
             "locks": [as_json(view) for view in locks],
             "errors": [str(error) for error in errors.values()],
             "untold": [str(error) for target, error in errors.items() if target not in told],
-            "left": [", ".join(group) for group, has_work in zip(self.groups, left, strict=True) if has_work],
+            "left": [", ".join(group) for group, has_work in zip(self.groups, is_left, strict=True) if has_work],
         }
         self.log.info("live run done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)

@@ -11,7 +11,9 @@ from airflow.sdk import DAG
 
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
+from unshard.units.ddl import coordinate
 from unshard_airflow.api import UnshardCheck, UnshardFollow, UnshardFullLoad, UnshardUnlock, migration
+from unshard_airflow.follow import Report
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -64,6 +66,36 @@ def test_a_target_that_cannot_take_a_row_fails_the_follow_task(task: LiveTask) -
     change(task, "s1", "INSERT INTO t_1 VALUES (1, 500)")
     with pytest.raises(AirflowFailException, match=r"\[US-\d{4}\]"):
         executed(UnshardFollow, task)
+
+
+def test_rows_released_after_the_end_of_their_process_start_another_live_run(task: LiveTask) -> None:
+    """Each source has a process of its own: the DDL of the second one releases the rows of the first one."""
+    given = {"task_file": str(task.path)}
+    report = Report(task_id="report", groups=[["s1"], ["s2"]], **given)
+    told = {"progress": [{"errors": []}, {"errors": []}], "left": [False, False], "changed": [{}, {}]}
+    pulled = SimpleNamespace(
+        xcom_pull=lambda key, **_: told[key], xcom_push=lambda **each: pushed.update({each["key"]: each["value"]})
+    )
+    pushed: dict[str, Any] = {}
+
+    def left() -> list[str]:
+        report.execute({"ti": pulled})
+        return list(pushed["summary"]["left"])
+
+    for source in ("s1", "s2"):
+        number = source[1]
+        change(task, source, f"ALTER TABLE t_{number} ADD c INT", f"INSERT INTO t_{number} VALUES ({number}, 1, 1)")
+        task.pull(source)
+        task.window(source)
+        assert left() == []
+    (lock,) = open_locks(task.work().meta)
+    coordinate.execute(task.work().meta, task.work().target, lock.id)
+    assert left() == ["s1", "s2"]
+    told["progress"][0]["errors"] = ["s1 US-7001"]
+    assert left() == ["s2"], "a source that has failed is tried when its failure is over"
+    task.run()
+    assert left() == []
+    task.assert_settled()
 
 
 def test_a_migration_is_a_group_of_three_tasks() -> None:

@@ -697,6 +697,11 @@ def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
         return True
     if not begun.pending & (PendingWork.HELD | PendingWork.DROPPED) and not moved.held:
         return False
+    return may_release(work, source)
+
+
+def may_release(work: Work, source: str) -> bool:
+    """Whether held rows of a source wait for no DDL any more, so that a window applies them without new binlog."""
     stopped = {stop.target for stop in work.meta.suspended_targets.all(source)}
     target_of = work.task.instance(source).routing.target_of
     return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))
