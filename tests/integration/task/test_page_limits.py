@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 from tests.integration.ddl.test_intent import lock_for
 from tests.integration.task.test_lock_page import SOURCE, TASK, browse, browse_json
 from tests.livetask import LiveTask, living
-from unshard.adapters.meta import Meta, tables
+from unshard.adapters.meta import Meta, tables, windowrecords
 from unshard.adapters.meta.rowvalues import HELD_FILE, entry_columns
 from unshard.config import ShardMode
 from unshard.core.ddl.queue import HeldFile
@@ -174,7 +174,10 @@ def test_search_and_pages_of_a_thousand_shards(source_1: MariaDb, target: MariaD
         assert [(each.queued, each.position, each.held_rows, each.held_bytes) for each in waiting] == expected
 
 
-def test_charts_and_events_after_real_windows(source_1: MariaDb, target: MariaDb, unique: str, folder: Path) -> None:
+def test_charts_and_events_after_real_windows(
+    source_1: MariaDb, target: MariaDb, unique: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windowrecords, "RATE_SECONDS", 300)  # no machine is so slow
     shards = {"columns": {"t": "id INT PRIMARY KEY, v INT"}, "numbers": {("s1", "t"): (1, 2)}, "window_bytes": 1 << 20}
     with living(unique, folder, (source_1, target), "t", **shards) as task:
         run(task, "INSERT INTO {}.t_1 VALUES (1, 1)")
