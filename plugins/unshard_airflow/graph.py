@@ -9,7 +9,6 @@ that is not handed over, and nothing runs before the full load is triggered.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from airflow.sdk import (
     DAG,
@@ -29,6 +28,7 @@ from unshard_airflow.checktasks import CheckTarget, ListTargets
 from unshard_airflow.cutovertasks import FIELDS, CutOver, PlanCutover
 from unshard_airflow.differencetasks import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.follow import Again, Follow, Report, SomethingFailed, StartLock, TargetsFollow
+from unshard_airflow.links import at
 from unshard_airflow.locktasks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
@@ -310,7 +310,7 @@ def _dag(
         max_active_runs=max_active_runs,
         is_paused_upon_creation=False,
         default_args=defaults,
-        doc_md=doc.format(path=task.path, page=f"/unshard/task/{quote(task.name, safe='')}"),
+        doc_md=doc.format(path=task.path, page=at("unshard", "task", task.name)),
         tags=["unshard", task.name],
         params=dict(params),
     )

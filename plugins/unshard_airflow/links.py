@@ -1,12 +1,19 @@
 """Links of task instances. Airflow stores the address when the task has run."""
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
+
+
+def at(*names: str) -> str:
+    """Return the path of a page: Airflow adds that of its own address to no link."""
+    below = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
+    return "/".join((below, *(quote(name, safe="") for name in names)))
 
 
 class LockRunLink(BaseOperatorLink):
@@ -15,7 +22,7 @@ class LockRunLink(BaseOperatorLink):
     name = "DDL lock"
 
     def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
-        return f"/dags/{quote(operator.dag_of_locks, safe='')}/runs/{quote(operator.lock, safe='')}"
+        return at("dags", operator.dag_of_locks, "runs", operator.lock)
 
 
 class DifferenceRunLink(BaseOperatorLink):
@@ -24,8 +31,7 @@ class DifferenceRunLink(BaseOperatorLink):
     name = "Difference"
 
     def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
-        dag, run = quote(operator.dag_of_differences, safe=""), quote(operator.difference, safe="")
-        return f"/dags/{dag}/runs/{run}"
+        return at("dags", operator.dag_of_differences, "runs", operator.difference)
 
 
 class TaskPageLink(BaseOperatorLink):
@@ -35,5 +41,4 @@ class TaskPageLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
         kind, _, task = ti_key.dag_id.partition("__")
-        lock = f"/lock/{quote(ti_key.run_id, safe='')}" if kind == "unshard_ddl" else ""
-        return f"/unshard/task/{quote(task, safe='')}{lock}"
+        return at("unshard", "task", task, *(("lock", ti_key.run_id) if kind == "unshard_ddl" else ()))

@@ -19,6 +19,7 @@ import pytest
 
 from unshard.config import environment_connections, load_task, storage_access
 from unshard.core.model import ObjectAccess
+from unshard_airflow.links import DifferenceRunLink, LockRunLink, TaskPageLink
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"pyspark", "pymysql", "pymysqlreplication", "pyarrow", "numpy", "pandas", "sqlglot", "requests"}
@@ -360,3 +361,13 @@ def test_a_submitted_job_gets_the_connection_of_the_object_store(
     monkeypatch.setenv("AIRFLOW_CONN_STORE", submit_environment(task)["AIRFLOW_CONN_STORE"])
     found = storage_access(task.options, environment_connections)
     assert found == ObjectAccess("key", "secret", region="r", endpoint="http://h")
+
+
+def test_links_have_the_path_of_the_address_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = SimpleNamespace(dag_of_locks="unshard_ddl__a", lock="a-1", dag_of_differences="d", difference="x/y")
+    for below in ("", "/airflow"):
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"https://data.example{below}/")
+        key = SimpleNamespace(dag_id="unshard_ddl__a", run_id="a-1")
+        found = [each().get_link(operator, ti_key=key) for each in (LockRunLink, DifferenceRunLink, TaskPageLink)]
+        pages = "/dags/unshard_ddl__a/runs/a-1", "/dags/d/runs/x%2Fy", "/unshard/task/a/lock/a-1"
+        assert found == [below + page for page in pages]
