@@ -3,7 +3,7 @@
 | reason to end | next |
 |---|---|
 | `live-run` is over | `again` starts the next run |
-| nothing came for `idle-after` | none; new binlog starts the next run (unshard_airflow.watch) |
+| nothing came to any source for `idle-after` | none; new binlog starts the next run (unshard_airflow.watch) |
 | the same, and a lock was resolved after it | `again` |
 | a lock or a difference has no DAG run yet | `report` starts it, `again` the next live run |
 | a source has failed, and nobody was told | the task fails; `again` starts the next run for the other sources |

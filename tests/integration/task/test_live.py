@@ -62,12 +62,12 @@ def is_equal(task: LiveTask) -> bool:
 class Following:
     """A live run in a thread, until `stop` or the end of the block."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *sources: str) -> None:
         self._asked, self.told = threading.Event(), list[Trouble]()
         self.tally = RunTally(0.05, inf)
         ends = Ends(is_asked=lambda _: self._asked.is_set(), retries=inf)
         self._pool = ThreadPoolExecutor(1)
-        self._run = self._pool.submit(follow, work, work.task.sources, ends, self.tally, self._watch)
+        self._run = self._pool.submit(follow, work, sources or work.task.sources, ends, self.tally, self._watch)
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +164,22 @@ def test_two_live_runs_at_once_end_in_the_union(task: LiveTask) -> None:
         await_true(lambda: is_equal(task), SECONDS, [], "the union")
         assert {run.stop() for run in runs} <= {End.ASKED, End.FAILED}
     assert task.assert_union("g") == 60
+
+
+def test_the_process_of_an_idle_source_stays_while_another_process_has_work(task: LiveTask) -> None:
+    with open_work(load_task(task.path)) as second, ThreadPoolExecutor(1) as pool:
+        ends = Ends(idle_seconds=1.0)
+        with Following(dataclasses.replace(second, spark=LocalSpark, bulk_spark=LocalSpark), "s1"):
+            idle = pool.submit(follow, task.work(), ["s2"], ends, RunTally(1.0), lambda _: None)
+            began = time.monotonic()
+            for number in range(1, 1000, 3):
+                write(task, "s1", number)
+                await_true(lambda: is_equal(task), SECONDS, [], "rows of the busy source")
+                if time.monotonic() - began > 5 * ends.idle_seconds:
+                    break
+            write(task, "s2", 10_001)
+            await_true(lambda: is_equal(task), SECONDS, [], "rows of the other source")
+        assert idle.result(SECONDS) is End.IDLE
 
 
 def test_a_run_that_came_second_leaves_a_source_to_the_first(task: LiveTask, monkeypatch) -> None:

@@ -200,11 +200,13 @@ class _LiveRun:
         self._died: BaseException | None = None
         """An exception that is no error and has ended the thread of a source."""
         self._moved_at = time.monotonic()
+        self._places: Mapping[str, Location] = {}
         self._lock_places = {LOCKS}
         """Where errors are about locks: also targets that do not follow their shards."""
 
     def run(self) -> End:
         """Run until the end; the window in progress of each source is finished."""
+        self._places = self._elsewhere()
         threads = [
             threading.Thread(target=self._thread, args=(source,), name=f"live {source}", daemon=True)
             for source in self._sources
@@ -269,8 +271,21 @@ class _LiveRun:
         if is_settled and self._ends.goals is not None and not any(each.again for each in self._lock_errors):
             return End.CAUGHT_UP
         if now - self._moved_at >= self._ends.idle_seconds and self._are_idle:
-            return End.IDLE
+            # All processes of a task end together: new binlog cannot start another one for a single source.
+            places, self._places = self._places, self._elsewhere()
+            if places == self._places:
+                return End.IDLE
+            self._moved_at = now
         return None
+
+    def _elsewhere(self) -> Mapping[str, Location]:
+        """Return the places of the sources that other processes follow; none while the target does not answer."""
+        if len(self._sources) == len(self._work.task.sources):
+            return {}
+        with contextlib.suppress(UnshardError):
+            found = self._work.meta.checkpoints.locations()
+            return {source: at for source, at in found.items() if source not in self._sources}
+        return {}
 
     @property
     def _are_quiet(self) -> bool:
