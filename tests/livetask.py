@@ -28,7 +28,7 @@ from unshard.units.ddl.execute import create_target
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.task.optimistic import follow_each
 from unshard.units.window import suspending
-from unshard.units.window.sync import WindowReport, run_window
+from unshard.units.window.sync import WindowReport, may_release, run_window
 from unshard.units.work import LIMITS, Limits, Work, open_work
 from unshard_demo.servers import MariaDb
 
@@ -201,6 +201,8 @@ class LiveTask:
                 while self.window(source).moved:
                     moved = True
             moved = self.coordinate() or moved
+        left = [source for source in self.sources if may_release(self.work(), source)]
+        assert not left, f"nothing moves, and rows of {left} could be released"
 
     def stopped(self) -> dict[tuple[str, str], UnshardError]:
         """Return the error of each suspended target, by source."""
