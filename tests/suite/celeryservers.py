@@ -39,7 +39,6 @@ def celery_servers() -> Iterator[dict[str, str]]:
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
             "AIRFLOW__CELERY__WORKER_CONCURRENCY": "8",
             "AIRFLOW__CELERY__BROKER_URL": f"redis://:{password}@127.0.0.1:{broker.port}/0",
-            "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql://{database.address}",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{database.address}",
         }
 
