@@ -79,7 +79,8 @@ class Redis(Unpacked):
         config = folder / "redis.conf"
         config.touch(mode=0o600)
         config.write_text(f'bind 127.0.0.1\nport {self.port}\nrequirepass {password}\nsave ""\ndir {folder}\n')
-        self.start("redis", [self.root / "usr/bin/redis-server", config])
+        program = shutil.which("redis-server", path=f"{self.root / 'usr/bin'}:{os.environ['PATH']}")
+        self.start("redis", [program, config])
 
 
 class Postgres(Unpacked):
@@ -87,13 +88,12 @@ class Postgres(Unpacked):
 
     def __init__(self, folder: Path, password: str) -> None:
         super().__init__(folder)
-        (home := folder / "postgres").mkdir()
+        (home := folder / "postgres").mkdir(mode=0o700)
         (secret := home / "password").write_text(password)
         is_root = os.geteuid() == 0
         if is_root:
             shutil.chown(home, "nobody", "nogroup")
             shutil.chown(secret, "nobody", "nogroup")
-        secret.chmod(0o600)
         prefix, data = AS_NOBODY if is_root else (), home / "data"
         (bin_folder, *_) = (*INSTALLED.glob("*/bin"), *self.root.glob("usr/lib/postgresql/*/bin"))
         access = "--auth=scram-sha-256", f"--pwfile={secret}", f"--username={USER}"
