@@ -1,6 +1,7 @@
 """`python -m unshard_demo run|up|down`, the commands of `make demo`, `make demo-up` and `make demo-down`."""
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -65,7 +66,8 @@ def how_to_watch(demo: stage.DemoStage) -> str:
 
 
 def _stage_options(options: argparse.Namespace) -> stage.StageOptions:
-    return stage.StageOptions(options.rows, options.target, options.mode)
+    settings = json.loads(options.airflow.read_text()) if options.airflow else {}
+    return stage.StageOptions(options.rows, options.target, options.mode, settings)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", choices=stage.MODES, default=stage.MODES[0], help="shard-mode (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=shop.ROWS_PER_SHARD, help="rows per shard (default: %(default)s)")
     parser.add_argument("--changes", type=float, default=150.0, help="changes a second (default: %(default)s)")
+    parser.add_argument("--airflow", type=Path, help="JSON file with further environment variables of Airflow")
     return parser
 
 

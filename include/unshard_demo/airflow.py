@@ -1,4 +1,4 @@
-"""Airflow on loopback: its four components, with their own metadata database and users.
+"""Airflow on loopback: its components, with their own metadata database and users.
 
 All files are in one folder that only its owner can read. Secrets are random, created at every start, and passed in the
 environment of the processes. The scheduler imports our units before it forks, and looks for work three times a second.
@@ -39,13 +39,16 @@ COMPONENTS = {
     "api-server": ("api-server", "--workers", "1"),
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
+    "worker": ("celery", "worker", "--skip-serve-logs"),
     "scheduler": ("scheduler", "--skip-serve-logs"),
 }
-LOCAL_SETTINGS = '''"""Import the modules that tasks need before the scheduler forks its processes."""
+"""The worker starts only with the CeleryExecutor."""
+EXECUTOR = "AIRFLOW__CORE__EXECUTOR"
+LOCAL_SETTINGS = '''"""Import the modules that tasks need before the scheduler or the worker forks its processes."""
 
 import sys
 
-if "scheduler" in sys.argv:
+if {"scheduler", "worker"} & set(sys.argv):
     import unshard_airflow.preload
 '''
 DATABASE_ARGUMENTS = '''"""Set how long a process waits for SQLite's write lock.
@@ -54,9 +57,11 @@ The API server records a user's action on its event loop, and its own open trans
 So the wait is a deadlock that only the timeout ends; the timeout is short there. In other processes waiting helps.
 """
 
+import os
 import sys
 
-connect_args = {"timeout": 0.5 if "api-server" in sys.argv else 15.0}
+is_sqlite = os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].startswith("sqlite")
+connect_args = {"timeout": 0.5 if "api-server" in sys.argv else 15.0} if is_sqlite else {}
 '''
 Connections = Mapping[str, Mapping[str, Any]]
 """Airflow connections by id."""
@@ -171,7 +176,7 @@ def start_airflow(
     _write_private(folder / "passwords.json", json.dumps(dict.fromkeys(ROLES, password)))
     programs: list[Program] = []
     try:
-        for name in COMPONENTS:
+        for name in components(env[EXECUTOR]):
             programs.append(_start(name, env, folder))
         airflow = Airflow(folder, port, password, tuple(programs), env)
         airflow.await_true(airflow._is_healthy, START_SECONDS, "Airflow is healthy")
@@ -209,6 +214,11 @@ def prepare_airflow(
     return env
 
 
+def components(executor: str) -> list[str]:
+    """Return the names of the components that Airflow needs with that executor, in the order of their start."""
+    return [name for name in COMPONENTS if name != "worker" or executor == "CeleryExecutor"]
+
+
 def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.chmod(0o600)
@@ -233,7 +243,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLE),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        EXECUTOR: "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
         # A worker that misses the end of its task waits this long before it is free again; each heartbeat is a request.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,12 @@ TASK_FILE = {
 
 @dataclass(frozen=True)
 class StageOptions:
-    """The size, the target and the mode of a demo."""
+    """The size, the target and the mode of a demo, and further environment variables of Airflow."""
 
     rows_per_shard: int = shop.ROWS_PER_SHARD
     target: str = "mariadb"
     mode: str = ShardMode.PESSIMISTIC.value
+    airflow: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _start(folder: Path, options: StageOptions) -> DemoStage:
     connections = {name.replace("-", "_"): connection_of(server) for name, server in sources.items()}
     connections |= {"warehouse": connection_of(target), "spark_windows": connect.connection}
     write_tasks(folder, options.mode)
-    running = airflow.start_airflow(folder / "airflow", folder / "tasks", connections)
+    running = airflow.start_airflow(folder / "airflow", folder / "tasks", connections, options.airflow)
     for program in running.programs:
         note_program(folder, program)
     return DemoStage(folder, sources, target, running, connections)

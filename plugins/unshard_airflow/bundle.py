@@ -36,8 +36,10 @@ class UnshardTasksBundle(BaseDagBundle):
     def get_current_version(self) -> str:
         """Return 12 hexadecimal digits that identify the content of the task files and of their source files."""
         digest, folder = hashlib.sha256(), tasks_folder()
-        for path in sorted(folder.rglob("*.yaml")):
-            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((*folder.glob("*.yaml"), *folder.glob("*/**/*.yaml"))):
+            # Kubernetes keeps the files of a config map in `..<time>`, with links to them in the folder.
+            if not (name := str(path.relative_to(folder))).startswith(".."):
+                digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()[:12]
 
     def refresh(self) -> None:

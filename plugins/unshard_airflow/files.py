@@ -45,7 +45,7 @@ def all_dags() -> dict[str, DAG]:
 
 def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator[DAG]:
     try:
-        task = task_with_options(path.resolve())
+        task = task_with_options(path.absolute())
     except UnshardError:
         return  # see refuse_invalid
     if any(prefix + task.plain_name in others for prefix in PREFIXES):
@@ -72,7 +72,7 @@ def refuse_invalid() -> None:
     problems: list[str] = []
     for path in task_files():
         try:
-            task = task_with_options(path.resolve())
+            task = task_with_options(path.absolute())
         except UnshardError as error:
             problems.append(visible(statement(str(error))))
             continue

@@ -2,8 +2,9 @@
 
 `python -m tests.suite.matrix [--page FILE] [COMBINATION ...]`; a combination is `3.3.2/4.2.0/3.11`. Each one installs
 the wheels of `build/dist` and stock Airflow, asks Airflow for the provider, runs the demo (a full load and a shard DDL
-under load, target = union), and uninstalls. `none` in place of Airflow's version runs the tutorial without Airflow. The
-outputs are in `build/matrix`.
+under load, target = union), and uninstalls. `none` in place of Airflow's version runs the tutorial without Airflow.
+`/celery` after the versions runs the demo with the CeleryExecutor, Redis and PostgreSQL. The outputs are in
+`build/matrix`. The page keeps the results of the combinations that do not run.
 """
 
 import argparse
@@ -14,11 +15,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests import tutorial
+from tests.suite.celeryservers import celery_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "build" / "dist"
@@ -28,15 +30,20 @@ COMBINATIONS = (
     "3.1.8/4.0.4/3.11",
     "3.2.2/4.1.3/3.12",
     "3.3.2/4.2.0/3.11",
-    "3.3.2/4.2.0/3.12",
+    "3.3.2/4.2.0/3.12/celery",
     "3.3.2/4.2.0/3.13",
 )
 BOUNDS = {"3.2.2": ("cadwyn<7", "fastapi<0.137")}
 """Packages of which an Airflow cannot use the newest version; its constraints file says the same for all packages."""
+CELERY = ("apache-airflow-providers-celery[redis]", "psycopg2-binary", "asyncpg")
 NONE = "none"
 MOST_PACKAGES = 12
 PROVIDER = "apache-airflow-provider-unshard"
 BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
+HEAD = (
+    "| Airflow | Spark | Python | executor | full load and shard DDL from the wheels |",
+    "|---|---|---|---|---|",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +53,10 @@ class Combination:
     airflow: str
     spark: str
     python: str
+    executor: str = "local"
 
     def __str__(self) -> str:
-        return f"{self.airflow}/{self.spark}/{self.python}"
+        return f"{self.airflow}/{self.spark}/{self.python}/{self.executor}"
 
 
 class Failed(Exception):
@@ -126,13 +134,32 @@ class WithAirflow(Cell):
         self._find("config list --section unshard", "spark_masters")
         if not versions.airflow.startswith("3.1."):  # its command line takes no commands of providers
             self._find("unshard check --help", "usage: unshard check")
-        if "equal: " not in self.call("python", "-m", "unshard_demo", "run", "--folder", self.folder / "stage"):
-            raise Failed("the demo does not say that the target equals the union")
+        self.demo()
         return "equal"
+
+    def demo(self, *options: object) -> None:
+        """Run the demo to its end."""
+        command = "python", "-m", "unshard_demo", "run", "--folder", self.folder / "stage", *options
+        if "equal: " not in self.call(*command):
+            raise Failed("the demo does not say that the target equals the union")
 
     def _find(self, command: str, text: str) -> None:
         if text not in self.call(self.bin / "airflow", *command.split()):
             raise Failed(f"airflow {command} does not show {text}")
+
+
+class WithCelery(WithAirflow):
+    """The same with the CeleryExecutor: one worker, Redis as broker, and PostgreSQL."""
+
+    def install(self, *packages: str) -> None:
+        super().install(*packages, *CELERY)
+
+    def demo(self, *options: object) -> None:
+        settings = self.folder / "settings.json"
+        settings.touch(mode=0o600)
+        with celery_servers() as given:
+            settings.write_text(json.dumps(given))
+            super().demo("--airflow", settings, *options)
 
 
 class Alone(Cell):
@@ -161,8 +188,7 @@ def main() -> int:
     for text in options.combinations:
         began, combination = time.monotonic(), Combination(*text.split("/"))
         try:
-            cell = WithAirflow(combination) if combination.airflow != NONE else Alone(combination)
-            results[combination] = cell.run()
+            results[combination] = cell_of(combination).run()
         except (Failed, subprocess.TimeoutExpired) as error:
             results[combination] = f"**{error}**"
         print(f"{combination}: {results[combination]}, {time.monotonic() - began:.0f} s", flush=True)
@@ -171,18 +197,25 @@ def main() -> int:
     return int(any("equal" not in result for result in results.values()))
 
 
+def cell_of(combination: Combination) -> Cell:
+    """Return what tries the combination."""
+    if combination.airflow == NONE:
+        return Alone(combination)
+    return WithCelery(combination) if combination.executor == "celery" else WithAirflow(combination)
+
+
 def write(page: Path, results: Mapping[Combination, str]) -> None:
-    """Replace the table of the page."""
-    text = page.read_text()
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    page.write_text(pattern.sub(lambda _: "\n".join((BEGIN, *_table(results), END)), text))
+    """Replace the rows of these combinations in the table of the page, and add new ones."""
+    before, rest = page.read_text().split(BEGIN)
+    table, after = rest.split(END)
+    rows = dict(re.findall(r"^(\| [^-A].*?\|) ([^|]+) \|$", table, re.MULTILINE))
+    rows |= {_versions(each): result for each, result in results.items()}
+    body = [f"{versions} {result} |" for versions, result in sorted(rows.items())]
+    page.write_text(before + "\n".join((BEGIN, *HEAD, *body, END)) + after)
 
 
-def _table(results: Mapping[Combination, str]) -> Iterator[str]:
-    yield "| Airflow | Spark | Python | full load and shard DDL from the wheels |"
-    yield "|---|---|---|---|"
-    for each, result in results.items():
-        yield f"| {each.airflow} | {each.spark} | {each.python} | {result} |"
+def _versions(one: Combination) -> str:
+    return f"| {one.airflow} | {one.spark} | {one.python} | {one.executor if one.airflow != NONE else '–'} |"
 
 
 def uv() -> str:

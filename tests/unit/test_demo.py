@@ -13,6 +13,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.window.plan import Disposition, Plan, Read, Release
 from unshard_demo import stage
 from unshard_demo.__main__ import main
+from unshard_demo.airflow import components
 from unshard_demo.story import JOIN, ReachedDdl, dags, held_shards
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,12 @@ def test_make_passes_the_mode_on(goal: str, given: tuple[str, ...], mode: str) -
     lines = subprocess.run(["make", "--dry-run", goal, *given], cwd=ROOT, text=True, capture_output=True, check=True)
     (command,) = re.findall(r"-m unshard_demo .*", lines.stdout)
     assert command.endswith(f"--mode {mode}")
+
+
+def test_only_celery_has_a_worker() -> None:
+    """The last component is stopped first."""
+    assert components("CeleryExecutor") == ["api-server", "dag-processor", "triggerer", "worker", "scheduler"]
+    assert components("LocalExecutor") == ["api-server", "dag-processor", "triggerer", "scheduler"]
 
 
 # --- windows

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shutil
 import tomllib
 from importlib import import_module, metadata, resources
 from pathlib import Path
@@ -13,7 +14,7 @@ from airflow.configuration import conf
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from unshard import config
-from unshard_airflow import airflowcommand, api, bundle, options
+from unshard_airflow import airflowcommand, api, bundle, files, options
 from unshard_airflow.provider import VERSION, get_provider_info
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +112,28 @@ def test_the_version_of_the_bundle_changes_with_a_task_file(monkeypatch: pytest.
     (tmp_path / "sources" / "a.yaml").write_text("host: b")
     assert len({empty, first, found.get_current_version()}) == 3
     assert sorted(path.name for path in found.path.glob("*.py")) == ["unshard_dags.py", "unshard_task_files.py"]
+
+
+def test_the_folder_of_a_config_map_has_the_same_paths_and_version_in_each_pod(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The name of the folder with the files, to which Kubernetes links, is the time of the mount."""
+    (link := tmp_path / "tasks").mkdir()
+    monkeypatch.setenv("UNSHARD_TASKS", str(link))
+    for name in ("orders_merge.yaml", "sources"):
+        (link / name).symlink_to(Path("..data", name))
+    seen = set()
+    for time in ("..2026_01", "..2026_02"):
+        shutil.copytree(ROOT / "include/tasks", link / time)
+        (link / "..data").unlink(missing_ok=True)
+        (link / "..data").symlink_to(time)
+        (dag,) = (dag for name, dag in files.all_dags().items() if name.startswith("unshard_sync__"))
+        seen.add((bundle.UnshardTasksBundle(name="unshard").get_current_version(), dag.get_task("report").task_file))
+        shutil.rmtree(link / time)
+    ((version, task_file),) = seen
+    assert task_file == str(link / "orders_merge.yaml")
+    monkeypatch.setenv("UNSHARD_TASKS", str(ROOT / "include/tasks"))
+    assert bundle.UnshardTasksBundle(name="unshard").get_current_version() == version
 
 
 def test_the_command_runs_unshard_with_airflows_connections(
