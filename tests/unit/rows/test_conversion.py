@@ -295,3 +295,12 @@ def test_an_extracted_column_must_be_the_targets_and_no_shards():
     computed = schema(column("number", "int(11)", extra="stored generated"))
     with pytest.raises(ExtractedValueUnfit):
         conversion(SHARD, schema(), TARGET, computed, reshaping=Reshaping(EXTRACTED[1:]))
+
+
+def test_two_columns_of_a_shard_never_share_one_of_the_target() -> None:
+    given, wanted = schema(column("a", "int(11)"), column("r", "int(11)")), schema(column("r", "int(11)"))
+    with pytest.raises(ColumnNotInTarget, match="'a'"):
+        conversion(SHARD, given, TARGET, wanted, behind=(ExecutedDdl("ALTER TABLE t CHANGE a r INT", 0),))
+    both = schema(column("q", "int(11)"), column("r", "int(11)"))
+    moved = (ExecutedDdl("ALTER TABLE t CHANGE r q INT, CHANGE a r INT", 0),)
+    assert [field.place for field in conversion(SHARD, given, TARGET, both, behind=moved).fields] == [0, 2, 1]
