@@ -71,7 +71,7 @@ def _offers(view: "LockView", others: tuple[Shard, ...]) -> Iterator[Offer]:
 
 def barred(view: "LockView") -> tuple[str, ...]:
     """Return the usual ways out that are not offered, each with its reason."""
-    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if offers(view) or view.others else ()
+    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if view.others or not view.conflicts else ()
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------
@@ -165,25 +165,28 @@ def _of_conflict(view: "LockView") -> Iterator[Advice]:
     yield from _again(view, is_part=False)
     if not view.others:
         yield Advice(BEFORE_SKIP, (Force(view.id),))
-    elif offers(view):
-        yield Advice(
-            "decide what the DDL of the shards in conflict counts as; the rows of all shards reach the target:"
+    else:
+        yield from _deciding(
+            view, "decide what the DDL of the shards in conflict counts as; the rows of all shards reach the target:"
         )
-        yield from _counting(view)
+    yield from _gone(view, view.conflicts)
+
+
+def _deciding(view: "LockView", text: str) -> Iterator[Advice]:
+    if offers(view):
+        yield Advice(text)
     else:
         yield Advice(
             "no usual command gives every column of the shards a place in the target: replace the DDL with statements"
             " that do",
             (Replace(view.id, ()), Force(view.id)),
         )
-        yield from _counting(view)
-    yield from _gone(view, view.conflicts)
+    yield from _counting(view)
 
 
 def _of_waiting(view: "LockView") -> Iterator[Advice]:
-    if offers(view):
-        yield Advice("decide what the DDL means for the target:")
-        yield from _counting(view)
+    if view.barred:
+        yield from _deciding(view, "decide what the DDL means for the target:")
         yield from _gone(view, view.missing)
     elif view.missing:
         yield Advice("run the same DDL on the missing shards, or continue without them", (Force(view.id),))
@@ -343,7 +346,7 @@ def choices(view: "LockView") -> Choices:
         return Choices(False, () if view.is_contradicted else view.ready, False, barred=(JOINED,))
     if view.state is LockState.UNDECIDED and not view.lacks_place:
         return Choices(False, shards_of(view), True, barred=(UNKNOWN,))
-    if view.state not in (LockState.CONFLICT, LockState.UNDECIDED) and not offers(view):
+    if view.state not in (LockState.CONFLICT, LockState.UNDECIDED) and not view.barred:
         return Choices(True, shards_of(view), True)
     found = [(offer.text, offer.commands[0]) for offer in offers(view)]
     skips = [command.shard for _, command in found if isinstance(command, Skip)]

@@ -358,8 +358,9 @@ class Conflicts:
         if offers(view):
             return self.dice.choice(offers(view)).commands
         if view.state is LockState.UNDECIDED:
-            # A second column of the shard has got the target's name of another one: the target gets a third name.
             assert "[US-4010]" in view.reason, view
+        if view.state is LockState.UNDECIDED or view.barred:
+            # A second column of the shard has got the target's name of another one: the target gets a third name.
             self.serial += 1
             text = re.sub(r"(CHANGE \S+) \S+", rf"\1 z{self.serial}", view.ddl)
             return (Replace(view.id, (text,), view.ready[0]),)

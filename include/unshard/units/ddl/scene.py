@@ -263,7 +263,8 @@ def _of_waiting(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str
     if not there:
         return {}
     why = f"the target has {', '.join(there)} already, which the DDL of {entry.shard} adds"
-    return {"ways": (Way.SKIPPED,), "barred": ((Way.UNLOCKED, why),)}
+    # A column that it renames would have no place if it counted as nothing.
+    return {"ways": (Way.SKIPPED,) if before <= after else (), "barred": ((Way.UNLOCKED, why),)}
 
 
 def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:
