@@ -198,8 +198,6 @@ def outcome(play, number: int) -> str:
     except RowWithoutPlace as error:
         return "a value that does not fit" if re.search(r": .* in \w+$", str(error)) else f"WRONG {error}"
     except Exception as error:  # noqa: BLE001
-        if str(error).startswith("strict: NULL in"):
-            return "a value that does not fit"
         return f"WRONG {type(error).__name__} {str(error)[:160]}"
     return "right"
 

@@ -107,7 +107,8 @@ class Group(core.Group):
         history = self.columns[id].names
         named = [s for s, m in self.members.items() if id in m.names]
         counting = [s for s in named if not self.is_apart(s, ("name", id))] or named
-        return history[max((history.index(self.members[s].names[id]) for s in counting), default=len(history) - 1)]
+        names = [name for s in counting if (name := self.members[s].names[id]) in history]
+        return history[max(map(history.index, names), default=len(history) - 1)]
 
 
 def _as_in(own: dict, other: Mapping, key: object) -> None:
@@ -235,8 +236,11 @@ class Accepted:
     instead: tuple[str, ...] = ()
 
 
-def take(group: Group, shard: Shard, queued: Queued) -> Group | None:
-    """Return the group after a DDL of a shard, whether it is accepted or not; None if that is unknown."""
+def take(group: Group, shard: Shard, queued: Queued, is_last: bool = False) -> Group | None:
+    """Return the group after a DDL of a shard, whether it is accepted or not; None if that is unknown.
+
+    `is_last`: the shard may give new names also if others have given other ones.
+    """
     if queued.change is None:
         return None
     before = values(group.members[shard])
@@ -244,11 +248,11 @@ def take(group: Group, shard: Shard, queued: Queued) -> Group | None:
         if core.unread_names(group, shard, queued.change.statements, queued.change.after):
             return None
         as_own = group if queued.counted is None else _with_own_names(group, shard, queued)
-        as_own = _as_last(as_own, shard)
+        as_own = _as_last(as_own, shard, is_last)
         after, conflicts = _moved(as_own, shard, queued.change)
         if conflicts:
             return None
-        after = _in_order(group, after, shard)
+        after = _in_order(group, after, shard) if not is_last else after
         counts: Values = {}
         if queued.counted is not None:
             after, counts = _counted_as(as_own, after, shard, queued.counted)
@@ -302,11 +306,12 @@ def _moved(group: Group, shard: Shard, change: Change) -> tuple[Group, tuple[cor
     return replace(after, members={**group.members, shard: after.members[shard]}), conflicts
 
 
-def _as_last(group: Group, shard: Shard) -> Group:
+def _as_last(group: Group, shard: Shard, is_last: bool) -> Group:
     """Return the group in which the names of a shard that stands apart in them are the last ones, so that it may go on."""
     columns, paths = dict(group.columns), dict(group.apart.get(shard, NONE))
     for name, id in group.members[shard].ids.items():
-        if paths.pop(("name", id), None) is not None:
+        is_unknown = name not in columns[id].names  # it was exempted in the name, and the history has gone on
+        if paths.pop(("name", id), None) is not None or is_unknown or is_last:
             columns[id] = replace(columns[id], names=(*(n for n in columns[id].names if n != name), name))
     return replace(group, columns=columns, apart={**group.apart, shard: paths})
 
@@ -401,7 +406,7 @@ def together(
     exempt = set[Shard]()
     while True:
         exempt |= {s for each in chains for s in queues[each][0].without}
-        want, needed = asked(), {*needed} - exempt - {seed}
+        want, needed = asked(), {*needed} - exempt
         behind = [s for s in sorted(needed) if not all(agrees(after, s, u, v) for u, v in want.items())]
         if not behind:
             break
@@ -567,7 +572,8 @@ def open_changes(group: Group, queues: Queues, needed: Collection[Shard]) -> tup
         has, exempt = [shard], {*head.without}
         for other in sorted(queues.keys() - {shard}):
             more = take(after, other, queues[other][0]) if queues[other] else None
-            if more is not None and all(agrees(more, other, u, v) for u, v in want.items()):
+            is_it = more is not None and effect(group, more, other).keys() <= want.keys()
+            if more is not None and is_it and all(agrees(more, other, u, v) for u, v in want.items()):
                 has.append(other)
                 exempt |= queues[other][0].without
         behind = [
@@ -598,7 +604,7 @@ def effect(group: Group, after: Group, shard: Shard) -> Mapping[Subject, object]
 
 def unlock(group: Group, queues: Queues, seed: Shard) -> Accepted | None:
     """Accept a DDL now: the shards that lack it stand apart; None if the shards that have it have no join."""
-    first = take(group, seed, queues[seed][0])
+    first = take(group, seed, queues[seed][0]) or take(group, seed, queues[seed][0], is_last=True)
     if first is None:
         return None
     want, after, chains = effect(group, first, seed), first, {seed: [first.members[seed]]}

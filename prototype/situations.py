@@ -706,3 +706,22 @@ def _() -> None:
     ran(made, B, "DROP b, ADD d INT")
     made.run()
     assert not made.waiting and 1 in made.rows
+
+
+@situation("a DDL is not accepted with a larger one of another shard")
+def _() -> None:
+    made = world()
+    ran(made, A, "ADD c INT")
+    ran(made, B, "ADD c INT, ADD d INT")
+    row(made, B, 1)
+    made.run()
+    assert made.change().others == (B,) and made.held() == 1 and names(made) == {"id", "a"}
+    ran(made, A, "ADD d INT")
+    made.run()
+    assert made.changes(), "in order, each shard has one DDL at a time"
+    assert made.unlock()
+    made.run()
+    if made.changes():
+        assert made.unlock()
+    made.check_end()
+    assert names(made) == {"id", "a", "c", "d"} and not made.group.apart

@@ -14,7 +14,7 @@ from tests.unit.join.rollout import STRICT, Deferred, Event
 from unshard.core.ddl.lineage import ExecutedDdl, names_after
 from unshard.core.join import decision
 from unshard.core.join.decision import Change, Decided, Decision, contracting, group_after
-from unshard.core.join.difference import AddColumn, DropColumn, Target, is_equal, target_with_ids
+from unshard.core.join.difference import AddColumn, ChangeColumn, DropColumn, Step, Target, is_equal, target_with_ids
 from unshard.core.join.group import (
     ColumnHistory,
     ColumnToReload,
@@ -213,6 +213,15 @@ class World(rollout.World):
                 row[id] = value
             self.rows[event.key] = row
             self.owners[event.key] = shard
+
+    def execute(self, step: Step, group: Group) -> None:
+        """Run one step; a strict server refuses it if a row does not fit."""
+        if isinstance(step, ChangeColumn) and not step.after.is_generated:
+            for row in self.rows.values():
+                value = rollout.converted_value(row.get(step.id), step.after) if row.get(step.id) is not None else None
+                if not rollout.fits(value, step.after):
+                    raise RowWithoutPlace(f"the target refuses {step}: {value!r} in {step.name}")
+        super().execute(step, group)
 
     def may_lack(self, group: Group, shard: Shard, id: int) -> bool:
         return self.group.is_apart(shard, ("column", id)) or group.is_apart(shard, ("column", id))
