@@ -256,18 +256,19 @@ class Report(WindowOperator):
         context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in shown])
         scene = observe(work.meta)
         locks = [view for lock in scene.locks if (view := scene.view(lock)).is_open]
-        told = {view.target for view in shown} | {view.target for view in locks}
         # A process may have ended before another one, or this task, has resolved what its rows wait for.
-        is_left = [
-            bool(each) or (told and not told["errors"] and any(may_release(work, source) for source in group))
-            for group, told, each in zip(self.groups, progress, left, strict=True)
+        has_work = [
+            ", ".join(group)
+            for group, told, is_left in zip(self.groups, progress, left, strict=True)
+            if is_left or (told and not told["errors"] and any(may_release(work, source) for source in group))
         ]
+        waiting = {view.target for view in (*shown, *locks)}
         summary = {
-            "sources": {", ".join(group): told for group, told in zip(self.groups, progress, strict=True)},
+            "sources": dict(zip(map(", ".join, self.groups), progress, strict=True)),
             "locks": [as_json(view) for view in locks],
             "errors": [str(error) for error in errors.values()],
-            "untold": [str(error) for target, error in errors.items() if target not in told],
-            "left": [", ".join(group) for group, has_work in zip(self.groups, is_left, strict=True) if has_work],
+            "untold": [str(error) for target, error in errors.items() if target not in waiting],
+            "left": has_work,
         }
         self.log.info("live run done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)

@@ -142,8 +142,7 @@ def _of_joined(view: "LockView") -> Iterator[Advice]:
 
 
 def _of_new_shard(view: "LockView") -> Iterator[Advice]:
-    yield Advice("decide what the DDL means for the target:")
-    yield from _counting(view)
+    yield from _deciding(view, "decide what the DDL means for the target:")
     yield from _without(view, _first(view))
 
 
@@ -173,7 +172,8 @@ def _of_conflict(view: "LockView") -> Iterator[Advice]:
 
 
 def _deciding(view: "LockView", text: str) -> Iterator[Advice]:
-    if offers(view):
+    found = offers(view, SHOWN_CONFLICTS)
+    if found:
         yield Advice(text)
     else:
         yield Advice(
@@ -181,7 +181,10 @@ def _deciding(view: "LockView", text: str) -> Iterator[Advice]:
             " that do",
             (Replace(view.id, ()), Force(view.id)),
         )
-    yield from _counting(view)
+    for offer in found:
+        yield Advice(f"to count it {offer.text}", offer.commands, True)
+    for why in barred(view):
+        yield Advice(f"not {why}", (), True)
 
 
 def _of_waiting(view: "LockView") -> Iterator[Advice]:
@@ -200,13 +203,6 @@ def _of_waiting(view: "LockView") -> Iterator[Advice]:
 def _again(view: "LockView", is_part: bool = True) -> Iterator[Advice]:
     if view.is_refused:
         yield Advice("to try the DDL again", (Retry(view.id),), is_part)
-
-
-def _counting(view: "LockView") -> Iterator[Advice]:
-    for offer in offers(view, SHOWN_CONFLICTS):
-        yield Advice(f"to count it {offer.text}", offer.commands, True)
-    for why in barred(view):
-        yield Advice(f"not {why}", (), True)
 
 
 def _without(view: "LockView", shard: Shard | None) -> Iterator[Advice]:

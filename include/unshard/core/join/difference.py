@@ -434,8 +434,10 @@ def _followed(id: int, definition: Definition, old: Table, new: Table) -> int | 
 
     def is_there(other: int) -> bool:
         present, column = old.columns.get(other), new.columns[other]
-        is_early = column is not None and (definition.is_generated or not column.is_generated)
-        return is_early if present is None else present.is_generated or (column is not None and not column.is_generated)
+        if column is None:
+            return present is not None and present.is_generated
+        is_early = definition.is_generated if present is None else present.is_generated
+        return is_early or not column.is_generated
 
     return next(filter(is_there, reversed(order[:at])), 0)
 
@@ -628,8 +630,8 @@ def _clauses_of(step: Step, names: Mapping[int, str]) -> Iterator[str]:
     """Yield the clauses of a step. A column that becomes generated is dropped and added: no server can change it."""
     match step:
         case AddColumn(_, name, definition, follows):
-            place = "" if follows is None else f" AFTER {identifier(names[follows])}" if follows else " FIRST"
-            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}{place}"
+            place = f" AFTER {identifier(names[follows])}" if follows else " FIRST"
+            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}{'' if follows is None else place}"
         case DropColumn(_, name):
             yield f"DROP COLUMN {identifier(name)}"
         case ChangeColumn(_, name, before, after):
