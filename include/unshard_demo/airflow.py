@@ -84,16 +84,24 @@ class Airflow:
 
     def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call `/api/v2/<path>` as the administrator; return the answer's JSON, None if it is empty."""
+        text = self._answer(method, f"/api/v2/{path}", body)
+        return json.loads(text) if text else None
+
+    def page(self, path: str) -> str:
+        """Return `/unshard/<path>` as the administrator sees it."""
+        return self._answer("GET", f"/unshard/{path}")
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._call(method, f"/api/v2/{path}", body, self._token)
+                return self._call(method, path, body, self._token)
             except urllib.error.HTTPError as error:
                 if attempt == ATTEMPTS or error.code not in (401, 500):
                     told = error.read().decode(errors="replace")
                     raise RuntimeError(f"{method} {path}: {error.code} {told}") from error
                 if error.code == 401:
                     login = {"username": USER, "password": self.password}
-                    self._token = self._call("POST", "/auth/token", login)["access_token"]
+                    self._token = json.loads(self._call("POST", "/auth/token", login))["access_token"]
                 else:  # SQLite was busy; the request had no effect
                     time.sleep(min(attempt / 10, 1))
         raise AssertionError("unreachable")
@@ -143,18 +151,17 @@ class Airflow:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
         processes.stop_all(self.programs, STOP_SECONDS)
 
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None, token: str = "") -> Any:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None, token: str = "") -> str:
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/html"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  own address
         with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310
-            text = answer.read()
-        return json.loads(text) if text else None
+            return str(answer.read().decode())
 
     def health(self) -> dict[str, dict[str, Any]]:
-        parts: dict[str, dict[str, Any]] = self._call("GET", "/api/v2/monitor/health", None)
+        parts: dict[str, dict[str, Any]] = json.loads(self._call("GET", "/api/v2/monitor/health", None))
         return parts
 
     def _is_healthy(self) -> bool:

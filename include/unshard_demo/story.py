@@ -329,6 +329,7 @@ class Story:
                 writer.stop()
         self.catch_up()
         self.prove()
+        self.prove_page()
         return self.figures
 
     def full_load(self) -> None:
@@ -420,6 +421,14 @@ class Story:
         if self.is_optimistic:
             self.prove_structures()
         self.figures.windows, self.figures.applied = self.windows_done(), self.applied()
+
+    def prove_page(self) -> None:
+        """Request the page of the task: it must show what each source has applied."""
+        page = self.stage.airflow.page(f"task/{TASK}")
+        for each in self.status():
+            if f">{each.source}<" not in page or f">{each.rows_applied:,}<" not in page:
+                raise DemoFailed(f"the page does not show that {each.source} has applied {each.rows_applied:,} changes")
+        say(f"page: {self.stage.airflow.url}/unshard/task/{TASK} shows these changes, too")
 
     def prove_structures(self) -> None:
         if found := self.rollout().structural_differences():
