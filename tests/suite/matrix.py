@@ -2,9 +2,9 @@
 
 `python -m tests.suite.matrix [--page FILE] [COMBINATION ...]`; a combination is `3.3.2/4.2.0/3.11`. Each one installs
 the wheels of `build/dist` and stock Airflow, asks Airflow for the provider, runs the demo (a full load and a shard DDL
-under load, target = union, the page shows it), and uninstalls. `none` in place of Airflow's version runs the tutorial without Airflow.
-`/celery` after the versions runs the demo with the CeleryExecutor, Redis and PostgreSQL. The outputs are in
-`build/matrix`. The page keeps the results of the combinations that do not run.
+under load, target = union, the page shows it), and uninstalls. `none` in place of Airflow's version runs the tutorial
+without Airflow. `/celery` after the versions runs the demo with the CeleryExecutor, Redis and PostgreSQL. The outputs
+are in `build/matrix`. The page keeps the results of the combinations that do not run.
 """
 
 import argparse
