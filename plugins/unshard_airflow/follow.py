@@ -262,7 +262,7 @@ class Report(WindowOperator):
             for group, told, is_left in zip(self.groups, progress, left, strict=True)
             if is_left or (told and not told["errors"] and any(may_release(work, source) for source in group))
         ]
-        waiting = {view.target for view in (*shown, *locks)}
+        waiting = {view.target for view in shown} | {view.target for view in locks}
         summary = {
             "sources": dict(zip(map(", ".join, self.groups), progress, strict=True)),
             "locks": [as_json(view) for view in locks],

@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module, metadata, resources
 from pathlib import Path
+from time import sleep
 
 import jsonschema
 import pytest
@@ -16,6 +18,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from unshard import config
 from unshard_airflow import airflowcommand, api, bundle, files, options
 from unshard_airflow.provider import VERSION, get_provider_info
+from unshard_airflow.versions import one_at_a_time
 
 ROOT = Path(__file__).parents[3]
 INFO = get_provider_info()
@@ -152,3 +155,16 @@ def test_the_page_describes_each_public_name() -> None:
     for name in api.__all__:
         assert f"`{name}`" in page
         assert inspect.getdoc(getattr(api, name))
+
+
+def test_each_thread_gets_the_answer_to_its_own_question() -> None:
+    asked: list[int] = []
+
+    def send(number: int) -> int:
+        asked.append(number)
+        for _ in range(10):
+            sleep(0)  # let another thread ask
+        return asked[-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one_at_a_time(send), range(100))) == list(range(100))
