@@ -1,4 +1,4 @@
-"""What Airflow 3.1 and 3.2 do in another way than 3.3, above all the places of names.
+"""Airflow 3.1 and 3.2 differ here from 3.3, above all in the places of names.
 
 Airflow's package common.compat has the other names: exceptions and stats.
 """

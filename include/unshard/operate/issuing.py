@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from unshard.core.ddl.issuedcommands import Cleared, IssuedCommand
-from unshard.core.ddl.lock import DdlLock, LockState, Outcome, counted
+from unshard.core.ddl.lock import DdlLock, LockState, Outcome, counted, statements_of
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
@@ -160,26 +160,27 @@ def _force(case: _Case, owner: str | None) -> _Prepared:
             "until then their rows are written by column name into the new structure"
         )
     same = _same_changes(case)
-    for entry in same:
+    for entry, as_lock in same:
         lines.append(f"the DDL of {entry.shard} counts as that and is not executed: {one_line(entry.routed)}")
+        lines += _named_otherwise(case, as_lock, str(entry.shard))
     if same:
         lines.append("rows from before a DDL that is not executed keep what the executed one gave them")
-    left = {entry.shard for entry in same}
+    left = {entry.shard for entry, _ in same}
     if others := [shard for shard in view.others if shard not in left]:
         lines.append(f"{listed(others)} ran another DDL: the next lock is for that DDL")
-    changes = tuple((entry, counted(entry, case.lock)) for entry in same)
-    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command, changes))
+    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command, same))
 
 
-def _same_changes(case: _Case) -> list[QueueEntry]:
-    """Return the DDLs of shards in conflict that lead to the same columns as the lock's DDL."""
+def _same_changes(case: _Case) -> list[tuple[QueueEntry, QueueEntry]]:
+    """Return the DDLs of shards in conflict that lead to the same columns as the lock's DDL, and as what they count."""
     conflict = None if case.lock.is_begun else case.conflict
     if conflict is None:
         return []
     from unshard.core.ddl.waysout import is_same_change  # brings the tokenizer
 
     found = (state for state in conflict.members if state.shard in case.view.others)
-    return [state.queue[0] for state in found if is_same_change(conflict, state)]
+    same = [(state.queue[0], counted(state.queue[0], case.lock)) for state in found if is_same_change(conflict, state)]
+    return [(entry, replace(made, is_unnamed=bool(_new_names(case, entry, made.replacement)))) for entry, made in same]
 
 
 def _skip(case: _Case) -> _Prepared:
@@ -233,6 +234,7 @@ def _replace(case: _Case, statements: tuple[str, ...]) -> _Prepared:
         *_executed_already(case),
     ]
     lines += _stated(made)
+    lines += _named_otherwise(case, made, "the shards with this DDL")
     if view.ready:
         lines.append(f"they resolve the DDL of {listed(view.ready)}")
     if view.missing:
@@ -266,8 +268,7 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
         f"it then {'equals' if agrees else 'differs from'} the lock's DDL: {one_line(case.view.ddl)}",
     ]
     lines += _stated(made)
-    if names := _new_names(case, entry, made.replacement):
-        lines.append(f"from then on, also for later rows and DDL of {shard}: {names}")
+    lines += _named_otherwise(case, made, str(shard))
     if not agrees and case.view.ready == (shard,):
         lines.append("no other shard has reached the lock's DDL: the lock is withdrawn, and another opens")
     commands = case.meta.lock_commands
@@ -344,6 +345,11 @@ def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueE
     )
 
 
+def _named_otherwise(case: _Case, entry: QueueEntry, shards: str) -> list[str]:
+    names = _new_names(case, entry, entry.replacement) if entry.is_unnamed else ""
+    return [f"from then on, also for later rows and DDL of {shards}: {names}"] if names else []
+
+
 def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
     """Return the columns whose name in the target changes if statements count as a shard's DDL; empty if none does."""
     if not (entry.before and entry.after):
@@ -355,7 +361,7 @@ def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
 
 
 def _texts(lock: DdlLock) -> tuple[str, ...]:
-    return lock.replacement or lock.entry.replacement or (lock.entry.routed,)
+    return statements_of(lock) or (lock.entry.routed,)
 
 
 def _executed_already(case: _Case) -> list[str]:

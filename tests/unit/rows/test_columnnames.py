@@ -55,7 +55,18 @@ CASES = [
     ("renamed by all", {"d": "c"}, "CHANGE d e INT", ["CHANGE c e INT"], ("id", "e"), {}),
     ("renamed otherwise again", {"d": "c"}, "CHANGE d e INT", ["CHANGE c f INT"], ("id", "e"), {"e": "f"}),
     ("dropped", {"d": "c"}, "DROP d", ["DROP c"], ("id",), {}),
-    ("another column gets the target's name", {"d": "c"}, "ADD c INT", ["ADD e INT"], ("id", "d", "c"), {}),
+    (
+        "another column gets the target's name",
+        {"d": "c"},
+        "ADD c INT",
+        ["ADD e INT"],
+        ("id", "d", "c"),
+        {"d": "c", "c": "e"},
+    ),
+    ("has the added name already", {"p": "q"}, "ADD q INT", ["ADD p INT"], ("id", "p", "q"), {"p": "q", "q": "p"}),
+    ("adds another", {}, "ADD d INT", ["ADD c INT"], ("id", "a", "d"), {"d": "c"}),
+    ("adds more", {}, "ADD d INT", ["ADD c INT, ADD d INT"], ("id", "a", "d"), {}),
+    ("adds others", {}, "ADD d INT, ADD e INT", ["ADD c INT, ADD f INT"], ("id", "a", "d", "e"), {}),
 ]
 
 

@@ -108,5 +108,44 @@ def test_each_way_that_is_not_offered_has_a_reason() -> None:
     found = ways_out(conflict(shard("s1", A_TO_C), shard("s2", A_TO_D)))
     assert dict(found.barred) == {
         Way.UNLOCKED: "the target would not have column a any more, which the DDL of s2 shop_1.t changes",
-        Way.NOTHING: "rows of s2 shop_1.t have column d, which the target would not have",
+        Way.NOTHING: "column a of s2 shop_1.t would be two columns of the target",
     }
+
+
+def test_if_every_way_ends_at_a_later_ddl_the_ddl_of_the_lock_alone_is_offered() -> None:
+    first = shard("s1", ("COMMENT 'x'", START), ("CHANGE a r INT", "id int, r int"))
+    other = shard("s2", ADD_D, ("CHANGE d r INT", f"{START}, r int"))
+    found = ways_out(conflict(first, other))
+    assert found.offered == (Way.UNLOCKED,)
+    assert [way for way, _ in found.barred] == [Way.SAME, Way.NOTHING]
+
+
+A_TO_R, ADD_R = ("CHANGE a r INT", "id int, r int"), ("ADD r INT", f"{START}, r int")
+
+
+def test_two_columns_of_a_shard_are_never_one_column_of_the_target() -> None:
+    other = shard("s2", ADD_D, ("CHANGE d r INT", f"{START}, r int"))
+    for first, second in ((shard("s1", A_TO_R), other), (shard("s1", A_TO_R), shard("s2", ADD_R))):
+        assert not {Way.SAME, Way.NOTHING} & {*ways_out(conflict(first, second)).offered}
+    later = shard("s1", ("ADD c BIGINT", f"{START}, c bigint"), ("CHANGE a r INT", "id int, r int, c bigint"))
+    found = ways_out(conflict(later, shard("s2", ADD_R, ("COMMENT 'x'", ADD_R[1]))))
+    assert found.offered == (Way.UNLOCKED,)
+    assert dict(found.barred)[Way.NOTHING] == "rows of s2 shop_1.t would have two values for column r"
+
+
+def test_one_column_of_a_shard_is_never_two_columns_of_the_target() -> None:
+    found = ways_out(conflict(shard("s1", ADD_R), shard("s2", A_TO_R, ("ADD c INT", "id int, r int, c int"))))
+    assert found.offered == (Way.UNLOCKED,)
+    assert {why for _, why in found.barred} == {"column a of s2 shop_1.t would be two columns of the target"}
+
+
+def test_ddl_that_add_different_columns_do_not_count_as_one() -> None:
+    found = ways_out(conflict(shard("s1", ADD_C), shard("s2", ADD_D, ("COMMENT 'x'", ADD_D[1]))))
+    assert dict(found.barred)[Way.SAME] == "column d of s2 shop_1.t would be column c of the target"
+
+
+def test_the_statements_of_a_lock_name_the_columns_of_its_shards() -> None:
+    found = conflict(shard("s1", A_TO_R), shard("s2", ADD_D))
+    for text, target in (("ALTER TABLE t CHANGE a z INT", "z"), ("ALTER TABLE t MODIFY a INT", "a")):
+        lock = replace(found.lock, verdict=OperatorDecision.REPLACE, replacement=(text,))
+        assert Way.UNLOCKED in ways_out(replace(found, lock=lock)).offered, target

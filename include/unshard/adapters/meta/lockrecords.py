@@ -210,9 +210,8 @@ class Locks(Records):
             if db.update(MEMBER, done, lock_id=lock, shard=shard, state=PENDING_SKIP):
                 _resolve_entries(db, [(shard, seq)], lock, Outcome.SKIPPED)
                 # An entry whose structure is unknown gets the lock's decision, or SKIP.
-                row = db.one(LOCK, lock_id=lock)
-                decided = {"decision": row.decision or OperatorDecision.SKIP, "replacement": row.replacement}
-                db.update(SHARD_DDL, decided, shard=shard, seq=seq, after_digest="")
+                decided = {"decision": OperatorDecision.SKIP, "replacement": ""}
+                db.update(SHARD_DDL, decided, shard=shard, seq=seq, after_digest="", decision=OperatorDecision.NONE)
 
     def admit(self, admission: Admission) -> None:
         """Resolve the DDL of one shard that has the structure of a peer now, and copy the pending skips of the peer."""
@@ -369,7 +368,14 @@ def _unchanged(db: TaskWriter, lock: DdlLock) -> DdlLock | None:
 def _resolve_entries(db: TaskWriter, heads: Sequence[tuple[Shard, int]], lock: str, outcome: Outcome) -> None:
     named = (matches(SHARD_DDL, {"shard": shard, "seq": seq}) for shard, seq in heads)
     values = {"state": EntryState.RESOLVED, "outcome": outcome, "lock_id": lock, "resolved_at": tables.NOW}
-    db.update(SHARD_DDL, values, or_(false(), *named), state=EntryState.PENDING)
+    which = or_(false(), *named)
+    db.update(SHARD_DDL, values, which, state=EntryState.PENDING)
+    decided = db.one(LOCK, lock_id=lock)
+    if decided.decision == OperatorDecision.REPLACE:
+        # The columns of the shards have the names that the statements of the lock give them.
+        is_known = (SHARD_DDL.c.before_digest != "") & (SHARD_DDL.c.after_digest != "")
+        answer = {"decision": decided.decision, "replacement": decided.replacement, "unnamed": is_known}
+        db.update(SHARD_DDL, answer, which, decision=OperatorDecision.NONE)
 
 
 def _finish(db: TaskWriter, lock: str, outcome: str, error: str | None) -> None:

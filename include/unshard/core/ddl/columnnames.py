@@ -16,6 +16,7 @@ The names after a DDL follow from two histories of the same columns:
 | renames d to e            | renames c to e            | has the target's name      |
 | drops d                   | drops c                   | is gone                    |
 | renames a to d            | renames a to c, adds d    | d is d of the target       |
+| adds d                    | adds c                    | d is c                     |
 
 `translated` writes a later statement of the shard with the target's names, so that it agrees with those of its group.
 """
@@ -110,18 +111,20 @@ def names_after_ddl(
     """
     here = names_after(as_own(before).names, [ran])
     there = names_after(before.names, counted)
-    added = {
-        definition[0].name.lower()
-        for each in counted
-        for spec in specs_of_alter(each)
-        for definition in added_columns(spec)
-    }
+    own, added = _added(ran), {name.lower() for each in counted for name in _added(each)}
     found: dict[str, str] = {}
     for column in before.columns:
-        mine, theirs = here.get((column.own_name or column.name).lower()), there.get(column.name.lower())
-        if mine and theirs and mine != theirs and mine not in added:
+        known = (column.own_name or column.name).lower()
+        mine, theirs = here.get(known), there.get(column.name.lower())
+        if mine and theirs and mine != theirs and (mine == known or mine not in added):
             found[mine] = column.name if column.name.lower() == theirs else theirs
+    if len(own) == len(added) == 1 and not {name.lower() for name in own} & added:
+        (found[own[0].lower()],) = (name for each in counted for name in _added(each))
     return carried(after, found)
+
+
+def _added(ran: ExecutedDdl) -> list[str]:
+    return [definition[0].name for spec in specs_of_alter(ran) for definition in added_columns(spec)]
 
 
 def translated(text: str, sql_mode: int, names: Names) -> str | None:

@@ -380,6 +380,11 @@ def is_queued(state: ShardState, fingerprint: str) -> bool:
     return any(entry.fingerprint == fingerprint for entry in state.queue[1:])
 
 
+def statements_of(lock: DdlLock) -> tuple[str, ...]:
+    """Return the statements with which an operator has replaced the lock's DDL."""
+    return (lock.replacement if lock.verdict is OperatorDecision.REPLACE else ()) or lock.entry.replacement
+
+
 def counted(entry: QueueEntry, lock: DdlLock) -> QueueEntry:
     """Return a shard's DDL as one that counts as the lock's DDL; its structures stay those of the shard."""
     return replace(
@@ -387,7 +392,7 @@ def counted(entry: QueueEntry, lock: DdlLock) -> QueueEntry:
         routed=lock.entry.routed,
         fingerprint=lock.fingerprint,
         verdict=OperatorDecision.REPLACE,
-        replacement=lock.entry.replacement or (lock.entry.routed,),
+        replacement=statements_of(lock) or (lock.entry.routed,),
         reason="",
     )
 

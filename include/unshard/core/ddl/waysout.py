@@ -27,7 +27,7 @@ from functools import partial
 
 from unshard.core.ddl.columnnames import columns_named, with_target_names
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
-from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued
+from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued, statements_of
 from unshard.core.ddl.queue import (
     EntryState,
     HeldFile,
@@ -110,7 +110,7 @@ def is_same_change(conflict: LockConflict, state: ShardState) -> bool:
     if own.reason or before is None or after is None or found is None or is_queued(state, lock.fingerprint):
         return False
     gained = lower_names(after) - lower_names(before)
-    if _statements(lock):
+    if statements_of(lock):
         return bool(gained) and gained <= found
     theirs = conflict.schema(lock.entry.after)
     if lower_names(after) != found or theirs is None:
@@ -118,14 +118,9 @@ def is_same_change(conflict: LockConflict, state: ShardState) -> bool:
     return bool(gained) or not narrower(theirs, after)
 
 
-def _statements(lock: DdlLock) -> tuple[str, ...]:
-    """Return the statements with which an operator has replaced the lock's DDL."""
-    return (lock.replacement if lock.verdict is OperatorDecision.REPLACE else ()) or lock.entry.replacement
-
-
 def _names_after_lock(conflict: LockConflict) -> Names | None:
     """Return the columns that a shard with the lock's DDL has, or has once it has run the statements instead."""
-    entry, statements = conflict.lock.entry, _statements(conflict.lock)
+    entry, statements = conflict.lock.entry, statements_of(conflict.lock)
     before, after = conflict.schema(entry.before), conflict.schema(entry.after)
     if not statements:
         return None if after is None else lower_names(after)
@@ -153,7 +148,7 @@ def extension(conflict: LockConflict) -> tuple[str, ...]:
         for column in after.written:
             if column.name.lower() not in found | lower_names(before):
                 missing.setdefault(column.name.lower(), column)
-    first = _statements(conflict.lock) or (conflict.lock.entry.routed,)
+    first = statements_of(conflict.lock) or (conflict.lock.entry.routed,)
     return (*first, _adding(conflict.lock.target, missing.values())) if missing else ()
 
 
@@ -170,7 +165,8 @@ class WaysOut:
     """The ways out of a conflict."""
 
     offered: tuple[Way, ...]
-    """Those that lead the rows of all shards into the target; the simplest first."""
+    """Those that lead the rows of all shards into the target, the simplest first; if none does, the lock's DDL alone if
+    the target and the rows allow it until a later DDL."""
     barred: tuple[tuple[Way, str], ...] = ()
     """The other usual ways, each with the reason why it fails."""
 
@@ -180,25 +176,28 @@ def ways_out(conflict: LockConflict) -> WaysOut:
     group = _group(conflict)
     if group is None:
         return WaysOut(USUAL_WAYS)
-    lock = _step(conflict.lock.entry, conflict, ())
-    statements, before = _statements(conflict.lock), conflict.schema(conflict.lock.entry.before)
-    if statements:
-        assert before is not None
-        lock = _replaced(lock, before, statements, conflict.lock.entry.statement.sql_mode)
+    lock = _lock_step(conflict)
+    tried = _tried(conflict, group, lock)
+    found = tuple(way for way, failure in tried.items() if not failure)
+    found = found or _skipped(group, lock) or _extended(conflict)
+    # If every way ends at a later DDL, that DDL needs statements, and this one does not.
+    found = found or (() if _tried(conflict, group, lock, 0)[Way.UNLOCKED] else (Way.UNLOCKED,))
+    return WaysOut(found, tuple((way, failure) for way, failure in tried.items() if failure and way not in found))
+
+
+def _tried(conflict: LockConflict, group: "_SimulatedGroup", lock: "_Step", steps: int = MOST_STEPS) -> dict[Way, str]:
+    """Return why each usual way fails within so many steps after it; empty if it does not."""
     same = {
         state.shard
         for state in conflict.members
         if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
     }
-    tried = {way: _failure(partial(_decided, group, lock, way, same)) for way in USUAL_WAYS}
-    found = tuple(way for way, failure in tried.items() if not failure)
-    barred = tuple((way, failure) for way, failure in tried.items() if failure)
-    return WaysOut(found or _skipped(group, lock) or _extended(conflict, group, lock), barred)
+    return {way: _failure(partial(_decided, group, lock, way, same), steps) for way in USUAL_WAYS}
 
 
-def _failure(decided: "Callable[[], _SimulatedGroup]") -> str:
+def _failure(decided: "Callable[[], _SimulatedGroup]", steps: int = MOST_STEPS) -> str:
     try:
-        _finish(decided(), iter(range(MOST_STEPS)))
+        _finish(decided(), iter(range(steps)))
     except _NoWay as error:
         return str(error)
     return ""
@@ -208,12 +207,16 @@ def _skipped(group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
     return () if _failure(lambda: group.without(lock)) else (Way.SKIPPED,)
 
 
-def _extended(conflict: LockConflict, group: "_SimulatedGroup", lock: "_Step") -> tuple[Way, ...]:
-    statements, before = extension(conflict), conflict.schema(conflict.lock.entry.before)
-    if not statements or before is None:
+def _extended(conflict: LockConflict) -> tuple[Way, ...]:
+    """The lock's DDL is replaced, then unlocked."""
+    statements = extension(conflict)
+    if not statements:
         return ()
-    lock = _replaced(lock, before, statements, conflict.lock.entry.statement.sql_mode)
-    return () if _failure(lambda: _decided(group, lock, Way.SAME, set())) else (Way.EXTENDED,)
+    lock = replace(conflict.lock, verdict=OperatorDecision.REPLACE, replacement=statements)
+    conflict = replace(conflict, lock=lock)
+    group = _group(conflict)
+    is_found = group and not _tried(conflict, group, _lock_step(conflict))[Way.UNLOCKED]
+    return (Way.EXTENDED,) if is_found else ()
 
 
 class _NoWay(Exception):
@@ -242,16 +245,22 @@ class _Member:
     shard: Shard
     names: Names
     """The columns of its rows that are written now; empty if it writes no row before its next DDL."""
-    exempt: Names
-    """Columns that a DDL which the shard has not run has dropped or renamed in the target."""
+    moved: Mapping[str, str | None]
+    """The target's names of columns that a DDL which the shard has not run has renamed there; None: dropped."""
     steps: tuple[_Step, ...]
     missing: tuple[_Step, ...] = ()
     skips: Names = frozenset()
     counted: "tuple[_Step, ...]" = ()
     """The steps if the first of them counts as the lock's DDL."""
 
-    def popped(self) -> "_Member":
+    def popped(self, target: Names) -> "_Member":
+        """Return the shard after its first DDL.
+
+        If the target keeps a column that the DDL renames, its new name is another column of the target.
+        """
         first, *rest = self.steps
+        if first.added - first.removed and (kept := (first.removed - first.added) & target):
+            raise _NoWay(f"{_told(kept)} of {self.shard} would be two columns of the target")
         left = tuple(step for step in self.missing if step.fingerprint != first.fingerprint)
         names = first.after if first.is_written else frozenset()
         skips = self.skips - {first.fingerprint}
@@ -260,8 +269,12 @@ class _Member:
     def require_place(self, target: Names) -> None:
         """Raise unless the target has a place for the columns of its rows."""
         gone = frozenset(name for step in self.missing for name in step.removed)
-        if lost := self.names - gone - self.exempt - target:
+        if lost := self.names - gone - self.moved.keys() - target:
             raise _NoWay(f"rows of {self.shard} have {_told(lost)}, which the target would not have")
+        renames = (step for step in self.missing if len(step.removed) == len(step.added) == 1)
+        moved = dict(self.moved) | {old: new for step in renames for old in step.removed for new in step.added}
+        if twice := {new for old, new in moved.items() if old in self.names and new in self.names - moved.keys()}:
+            raise _NoWay(f"rows of {self.shard} would have two values for {_told(frozenset(map(str, twice)))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +285,7 @@ class _SimulatedGroup:
     members: tuple[_Member, ...]
 
     def popped(self, which: Sequence[Shard]) -> "_SimulatedGroup":
-        members = tuple(member.popped() if member.shard in which else member for member in self.members)
+        members = tuple(member.popped(self.target) if member.shard in which else member for member in self.members)
         for member in members:
             if member.shard in which:
                 member.require_place(self.target)
@@ -285,13 +298,10 @@ class _SimulatedGroup:
         return group
 
     def without(self, step: _Step) -> "_SimulatedGroup":
-        """Return the group after a DDL is skipped for all shards.
-
-        If the target keeps a column that the DDL renames, its new name is another column of the target.
-        """
-        if step.added and (kept := step.removed & self.target):
-            raise _NoWay(f"the target would keep {_told(kept)}, which the DDL of {step.order[1]} changes")
-        return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
+        """Return the group after a DDL is skipped for all shards, also for those that reach it later."""
+        ready = [m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint]
+        members = (m if m.shard in ready else replace(m, skips=m.skips | {step.fingerprint}) for m in self.members)
+        return replace(self, members=tuple(members)).popped(ready)
 
     def executed(self, step: _Step) -> "_SimulatedGroup":
         if there := step.added & self.target:
@@ -300,7 +310,7 @@ class _SimulatedGroup:
             raise _NoWay(f"the target would not have {_told(lost)} any more, which the DDL of {step.order[1]} changes")
         target = (self.target - step.removed) | step.added
         members = tuple(
-            member.popped()
+            member.popped(target)
             if member.steps and member.steps[0].fingerprint == step.fingerprint
             else replace(member, missing=(*member.missing, step), skips=member.skips | {step.fingerprint})
             for member in self.members
@@ -328,7 +338,7 @@ def _group(conflict: LockConflict) -> _SimulatedGroup | None:
         _Member(
             state.shard,
             frozenset() if state.queue and not releasable(state) else first[state.shard],
-            _gone(first[state.shard], conflict.pending_skips.get(state.shard, ())),
+            names_moved(first[state.shard], conflict.pending_skips.get(state.shard, ())),
             tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
             skips=_skips(state, conflict),
             counted=_as_lock(state, conflict),
@@ -348,16 +358,31 @@ def _skips(state: ShardState, conflict: LockConflict) -> Names:
     return frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ()))
 
 
-def _gone(names: Names, skips: Sequence[PendingSkip]) -> Names:
+def names_moved(names: Names, skips: Sequence[PendingSkip]) -> dict[str, str | None]:
+    """Return the target's names of columns that pending skips of a shard rename; None: dropped there."""
     try:
-        moved = names_after(names, [ExecutedDdl(skip.fingerprint, 0) for skip in skips])
+        found = names_after(names, [ExecutedDdl(skip.fingerprint, 0) for skip in skips])
     except DdlUnreadable:
-        return names
-    return frozenset(name for name in names if moved.get(name) != name)
+        return dict.fromkeys(names)
+    return {name: found.get(name) for name in names if found.get(name) != name}
+
+
+def names_in_target(names: Names, skips: Sequence[PendingSkip]) -> Names:
+    """Return the names that the columns of a shard have in the target after its pending skips."""
+    other = names_moved(names, skips)
+    return frozenset(new for name in names if (new := other.get(name, name)))
 
 
 def _first(state: ShardState, conflict: LockConflict) -> Names:
     return lower_names(conflict.schemas[state.queue[0].before if state.queue else state.structure])
+
+
+def _lock_step(conflict: LockConflict) -> _Step:
+    entry = conflict.lock.entry
+    step, statements = _step(entry, conflict, ()), statements_of(conflict.lock)
+    if not statements:
+        return step
+    return _replaced(step, conflict.schemas[entry.before], statements, entry.statement.sql_mode)
 
 
 def _step(entry: QueueEntry, conflict: LockConflict, held: Sequence[HeldFile], is_last: bool = True) -> _Step:
@@ -387,10 +412,16 @@ def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_m
 
 def _decided(group: _SimulatedGroup, lock: _Step, way: Way, same: Collection[Shard]) -> _SimulatedGroup:
     others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
+    ready = {m.shard for m in group.members if m.steps} - {m.shard for m in others}
+    group = replace(group, members=tuple(_counted(m, lock) if m.shard in ready else m for m in group.members))
     if way is Way.NOTHING:
         after = group.popped([member.shard for member in others]).settled().executed(lock)
     else:
         counted = {member.shard for member in others} if way is Way.SAME else same
+        for member in others if way is Way.SAME else ():
+            own = member.steps[0]
+            if own.added and lock.added - own.added and not own.removed | lock.removed:
+                raise _NoWay(f"{_told(own.added)} of {member.shard} would be {_told(lock.added)} of the target")
         members = tuple(_counted(member, lock) if member.shard in counted else member for member in group.members)
         after = replace(group, members=members).executed(lock)
     # `counted` is valid for this lock only.
@@ -403,20 +434,20 @@ def _counted(member: _Member, lock: _Step) -> _Member:
 
 
 def _with_name_of(lock: _Step, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
-    """Return the steps of a shard if the first counts as the lock's DDL, and one of them renames a column.
+    """Return the steps of a shard if the first counts as the lock's DDL, and one of them renames or adds a column.
 
     This is the rule of core.ddl.columnnames for the locks of a simulation, which know no statements.
     """
     first, *rest = steps
     old = first.removed | lock.removed
-    if len(old) != 1 or not old <= first.removed | first.after:
+    if len(old) > 1 or not old <= first.removed | first.after:
         return steps
     here, there = (step.added if old <= step.removed else old for step in (first, lock))
     if len(here) != 1 or len(there) != 1 or here <= lock.added | there:
         return steps
 
     def swapped(names: Names) -> Names:
-        return names - here | there if here <= names else names
+        return names - here | there if here <= names and not there <= names else names
 
     found = [replace(first, added=swapped(first.added), after=swapped(first.after))]
     for place, step in enumerate(rest):

@@ -62,14 +62,16 @@ def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfS
     return bool(unknown_shards)
 
 
-def name_columns(structures: "Structures", source: str) -> None:
-    """Store the target's names of columns in the structures and later DDLs of the shards of a source."""
-    for shard in structures.unnamed_shards(source):
+def name_columns(structures: "Structures", source: str) -> bool:
+    """Store the target's names of columns in structures and later DDLs of a source's shards; False if all have them."""
+    unnamed = structures.unnamed_shards(source)
+    for shard in unnamed:
         found, schemas = with_target_names(shard, structures.get(shard.digests))
         for schema in schemas:
             structures.put(schema)
         log.info("columns named shard=%s ddls=%s", shard.shard, len(found.entries))
         structures.name_columns(shard, found)
+    return bool(unnamed)
 
 
 class _Asked:

@@ -253,18 +253,28 @@ def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, A
 
 def _of_waiting(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
     """A shard that has the columns already, by a DDL that counted as another one, can never run this one."""
-    entry, missing = lock.entry, {*decision.missing}
-    others = {state.structure for state in scene.members(lock.target) if state.shard in missing} - {"", entry.before}
-    if not (others and entry.before and entry.after):
+    members, missing = scene.members(lock.target), {*decision.missing}
+    # The entry of the lock may be older than the names of the columns.
+    entry = next((state.queue[0] for state in members if state.shard in decision.ready), lock.entry)
+    skips = scene.pending_skips
+    others = {(state.structure, skips.get(state.shard, ())) for state in members if state.shard in missing}
+    others = {each for each in others if each[0] not in ("", entry.before)}
+    if not (others and entry.before and entry.after) or lock.replacement:
         return {}
-    schemas = scene.schemas_of({entry.before, entry.after, *others})
+    from unshard.core.ddl.waysout import names_in_target, names_moved  # brings the tokenizer
+
+    schemas = scene.schemas_of({entry.before, entry.after, *(digest for digest, _ in others)})
     before, after = (schemas[digest].by_name.keys() for digest in (entry.before, entry.after))
-    there = sorted({name for digest in others for name in (after - before) & schemas[digest].by_name.keys()})
+    target = (names_in_target(frozenset(schemas[digest].by_name), each) for digest, each in others)
+    there = (after - before) & frozenset[str]().union(*target)
     if not there:
         return {}
-    why = f"the target has {', '.join(there)} already, which the DDL of {entry.shard} adds"
-    # A column that it renames would have no place if it counted as nothing.
-    return {"ways": (Way.SKIPPED,) if before <= after else (), "barred": ((Way.UNLOCKED, why),)}
+    moves = (names_moved(frozenset(before), skips.get(shard, ())) for shard in decision.ready)
+    taken = {name for each in moves for name in each.values()}
+    why = f"the target has {', '.join(sorted(there))} already, which the DDL of {entry.shard} adds"
+    # A column that it renames would have no place if it counted as nothing, nor two columns that have the same one.
+    is_nothing = before <= after and not there & taken
+    return {"ways": (Way.SKIPPED,) if is_nothing else (), "barred": ((Way.UNLOCKED, why),)}
 
 
 def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:

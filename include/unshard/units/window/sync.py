@@ -480,7 +480,11 @@ def _plan(
     changed.expect(segments)
     shards: tuple[ShardState, ...] = ()
     if segments or pending & WAITS:
-        shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), pending)
+        planned = partial(work.meta.structures.planned_shards, source, named_by(segments, rules.online_tables), pending)
+        shards = planned()
+        # Another process may have resolved a lock since `pending` was read.
+        if PendingWork.QUEUES in pending and name_columns(work.meta.structures, source):
+            shards = planned()
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
