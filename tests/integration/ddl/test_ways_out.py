@@ -9,7 +9,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.dying import mortal
@@ -416,6 +416,8 @@ class Conflicts:
         if view.state is LockState.UNDECIDED:
             assert "[US-4010]" in view.reason, view
         if view.state is LockState.UNDECIDED or view.barred:
+            # A column that other shards have renamed, and then this one: docs/limits.md.
+            assume(not re.search(r"is \w+ in the target", "".join(barred(view))))
             # A second column of the shard has got the target's name of another one: the target gets a third name.
             self.serial += 1
             text = re.sub(r"(CHANGE \S+|ADD) \S+", rf"\1 z{self.serial}", view.ddl)

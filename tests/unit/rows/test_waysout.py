@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, Way
+from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, Way
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.waysout import LockConflict, extension, is_same_change, ways_out
+from unshard.core.ddl.waysout import LockConflict, WaysOut, extension, is_same_change, ways_of_waiting, ways_out
 from unshard.core.model import Column, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 
@@ -142,6 +142,16 @@ def test_one_column_of_a_shard_is_never_two_columns_of_the_target() -> None:
 def test_ddl_that_add_different_columns_do_not_count_as_one() -> None:
     found = ways_out(conflict(shard("s1", ADD_C), shard("s2", ADD_D, ("COMMENT 'x'", ADD_D[1]))))
     assert dict(found.barred)[Way.SAME] == "column d of s2 shop_1.t would be column c of the target"
+
+
+def test_a_waiting_ddl_about_a_column_that_the_target_has_renamed_cannot_be_unlocked() -> None:
+    state = shard("s2", ("CHANGE a d INT", "id int, d int"))
+    schemas = {text: structure(text) for text in (START, "id int, d int")}
+    for text, told in (("CHANGE a c INT", "c"), ("DROP a", "dropped")):
+        skip = PendingSkip(state.shard, "x", 1, f"alter table t {text.lower()}")
+        found = ways_of_waiting(state.queue[0], schemas, (skip,), frozenset({"id", "c"}))
+        assert found == WaysOut((), ((Way.UNLOCKED, f"column a of s2 shop_1.t is {told} in the target"),))
+    assert ways_of_waiting(state.queue[0], schemas, (), frozenset({"id", "a"})) == WaysOut(())
 
 
 def test_the_statements_of_a_lock_name_the_columns_of_its_shards() -> None:

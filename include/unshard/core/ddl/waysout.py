@@ -338,7 +338,7 @@ def _group(conflict: LockConflict) -> _SimulatedGroup | None:
         _Member(
             state.shard,
             frozenset() if state.queue and not releasable(state) else first[state.shard],
-            names_moved(first[state.shard], conflict.pending_skips.get(state.shard, ())),
+            _moved(first[state.shard], conflict.pending_skips.get(state.shard, ())),
             tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
             skips=_skips(state, conflict),
             counted=_as_lock(state, conflict),
@@ -358,19 +358,42 @@ def _skips(state: ShardState, conflict: LockConflict) -> Names:
     return frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ()))
 
 
-def names_moved(names: Names, skips: Sequence[PendingSkip]) -> dict[str, str | None]:
+def ways_of_waiting(
+    entry: QueueEntry, schemas: Mapping[str, TableSchema], skips: Sequence[PendingSkip], target: Names
+) -> WaysOut:
+    """Return the ways out of a waiting lock that cannot be unlocked; empty if it can.
+
+    `entry` is the DDL of a ready shard with these pending skips, `target` the columns that the other shards have there.
+    """
+    before, after = (lower_names(schemas[digest]) for digest in (entry.before, entry.after))
+    moved = _moved(before, skips)
+    other = {name: moved[name] for name in _changed(before, before - after, (entry.routed,), 0) if name in moved}
+    if other:
+        names = (f"column {name} of {entry.shard} is {new or 'dropped'} in the target" for name, new in other.items())
+        return WaysOut((), ((Way.UNLOCKED, ", ".join(names)),))
+    there = (after - before) & target
+    if not there:
+        return WaysOut(())
+    why = f"the target has {', '.join(sorted(there))} already, which the DDL of {entry.shard} adds"
+    # If it counts as nothing, a column that it renames has no place, and two columns must not have the same one.
+    is_nothing = before <= after and there.isdisjoint(moved.values())
+    return WaysOut((Way.SKIPPED,) if is_nothing else (), ((Way.UNLOCKED, why),))
+
+
+def names_in_target(schema: TableSchema, skips: Sequence[PendingSkip]) -> Names:
+    """Return the names that the columns of a shard have in the target after its pending skips."""
+    names = lower_names(schema)
+    moved = _moved(names, skips)
+    return frozenset(new for name in names if (new := moved.get(name, name)))
+
+
+def _moved(names: Names, skips: Sequence[PendingSkip]) -> dict[str, str | None]:
     """Return the target's names of columns that pending skips of a shard rename; None: dropped there."""
     try:
         found = names_after(names, [ExecutedDdl(skip.fingerprint, 0) for skip in skips])
     except DdlUnreadable:
         return dict.fromkeys(names)
     return {name: found.get(name) for name in names if found.get(name) != name}
-
-
-def names_in_target(names: Names, skips: Sequence[PendingSkip]) -> Names:
-    """Return the names that the columns of a shard have in the target after its pending skips."""
-    other = names_moved(names, skips)
-    return frozenset(new for name in names if (new := other.get(name, name)))
 
 
 def _first(state: ShardState, conflict: LockConflict) -> Names:

@@ -261,20 +261,12 @@ def _of_waiting(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str
     others = {each for each in others if each[0] not in ("", entry.before)}
     if not (others and entry.before and entry.after) or lock.replacement:
         return {}
-    from unshard.core.ddl.waysout import names_in_target, names_moved  # brings the tokenizer
+    from unshard.core.ddl.waysout import names_in_target, ways_of_waiting  # brings the tokenizer
 
     schemas = scene.schemas_of({entry.before, entry.after, *(digest for digest, _ in others)})
-    before, after = (schemas[digest].by_name.keys() for digest in (entry.before, entry.after))
-    target = (names_in_target(frozenset(schemas[digest].by_name), each) for digest, each in others)
-    there = (after - before) & frozenset[str]().union(*target)
-    if not there:
-        return {}
-    moves = (names_moved(frozenset(before), skips.get(shard, ())) for shard in decision.ready)
-    taken = {name for each in moves for name in each.values()}
-    why = f"the target has {', '.join(sorted(there))} already, which the DDL of {entry.shard} adds"
-    # A column that it renames would have no place if it counted as nothing, nor two columns that have the same one.
-    is_nothing = before <= after and not there & taken
-    return {"ways": (Way.SKIPPED,) if is_nothing else (), "barred": ((Way.UNLOCKED, why),)}
+    target = (names_in_target(schemas[digest], each) for digest, each in others)
+    found = ways_of_waiting(entry, schemas, skips.get(entry.shard, ()), frozenset[str]().union(*target))
+    return {"ways": found.offered, "barred": found.barred}
 
 
 def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:
