@@ -32,6 +32,7 @@ COMBINATIONS = (
     "3.3.2/4.2.0/3.11",
     "3.3.2/4.2.0/3.12/celery",
     "3.3.2/4.2.0/3.13",
+    "3.4.0b2/4.2.0/3.12",
 )
 BOUNDS = {"3.2.2": ("cadwyn<7", "fastapi<0.137")}
 """Packages of which an Airflow cannot use the newest version; its constraints file says the same for all packages."""
