@@ -366,8 +366,8 @@ def ways_of_waiting(
     `entry` is the DDL of a ready shard with these pending skips, `target` the columns that the other shards have there.
     """
     before, after = (lower_names(schemas[digest]) for digest in (entry.before, entry.after))
-    moved = _moved(before, skips)
-    other = {name: moved[name] for name in _changed(before, before - after, (entry.routed,), 0) if name in moved}
+    moved, mode = _moved(before, skips), entry.statement.sql_mode
+    other = {name: moved[name] for name in _changed(before, before - after, (entry.routed,), mode) if name in moved}
     if other:
         names = (f"column {name} of {entry.shard} is {new or 'dropped'} in the target" for name, new in other.items())
         return WaysOut((), ((Way.UNLOCKED, ", ".join(names)),))
