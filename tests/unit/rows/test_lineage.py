@@ -48,3 +48,13 @@ def test_several_statements_one_after_another() -> None:
 
 def test_quotes_of_the_session_count() -> None:
     assert names_after(NAMES, (ExecutedDdl('ALTER TABLE "t" DROP "a"', 4),)).keys() == {"id", "b", "c"}
+
+
+def test_a_column_whose_name_another_one_has_got_is_younger_than_the_statement() -> None:
+    specs = "CHANGE a r INT", "CHANGE r q INT", "RENAME COLUMN r TO p"
+    ran = [ExecutedDdl(f"ALTER TABLE t {spec}", 0) for spec in specs]
+    assert names_after(("a", "r"), ran[:1]) == {"a": "r", "r": "r"}
+    assert names_after(("a", "r"), ran[:2]) == {"a": "q", "r": "r"}
+    assert names_after(("a", "r"), ran) == {"a": "q", "r": "p"}
+    swap = ExecutedDdl("ALTER TABLE t RENAME COLUMN a TO r, RENAME COLUMN r TO a", 0)
+    assert names_after(("a", "r"), [swap]) == {"a": "r", "r": "a"}

@@ -41,10 +41,19 @@ def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, s
     """Return the name of each column of a shard after the statements, in lower case, without dropped columns."""
     found = {name.lower(): name.lower() for name in names}
     for each in ran:
-        moves = _moves(each)
-        moved = {old: moves.get(name, name) for old, name in found.items()}
-        found = {old: name for old, name in moved.items() if name is not None}
+        found = names_moved(found, _moves(each))
     return found
+
+
+def names_moved(names: Mapping[str, str], moves: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the names of columns after a statement that renames these, or drops them (None).
+
+    If another column has got the name of a column, that one is younger than the statements: the target had no second
+    column with this name.
+    """
+    taken = {name for old, name in names.items() if old != name}
+    found = {old: name if old == name and name in taken else moves.get(name, name) for old, name in names.items()}
+    return {old: name for old, name in found.items() if name is not None}
 
 
 def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[str]:

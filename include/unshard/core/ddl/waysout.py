@@ -21,12 +21,13 @@ every usual way is returned.
 statement that creates it, rows of columns that the target lacks stop (US-6003).
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from unshard.core.ddl.columnnames import columns_named, with_target_names
-from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.ddl.lineage import ExecutedDdl, names_after, names_moved, specs_of_alter
 from unshard.core.ddl.lock import USUAL_WAYS, DdlLock, PendingSkip, PendingSkips, Way, counted, is_queued, statements_of
 from unshard.core.ddl.queue import (
     EntryState,
@@ -268,13 +269,15 @@ class _Member:
 
     def require_place(self, target: Names) -> None:
         """Raise unless the target has a place for the columns of its rows."""
-        gone = frozenset(name for step in self.missing for name in step.removed)
-        if lost := self.names - gone - self.moved.keys() - target:
+        found = {name: new for name in self.names if (new := self.moved.get(name, name))}
+        for step in self.missing:
+            is_rename = len(step.removed) == len(step.added) == 1
+            new = next(iter(step.added)) if is_rename else None
+            found = names_moved(found, dict.fromkeys(step.removed, new))
+        if lost := frozenset(name for name, new in found.items() if new not in target and name not in self.moved):
             raise _NoWay(f"rows of {self.shard} have {_told(lost)}, which the target would not have")
-        renames = (step for step in self.missing if len(step.removed) == len(step.added) == 1)
-        moved = dict(self.moved) | {old: new for step in renames for old in step.removed for new in step.added}
-        if twice := {new for old, new in moved.items() if old in self.names and new in self.names - moved.keys()}:
-            raise _NoWay(f"rows of {self.shard} would have two values for {_told(frozenset(map(str, twice)))}")
+        if twice := frozenset(name for name, count in Counter(found.values()).items() if count > 1):
+            raise _NoWay(f"rows of {self.shard} would have two values for {_told(twice)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,25 +369,25 @@ def ways_of_waiting(
     `entry` is the DDL of a ready shard with these pending skips, `target` the columns that the other shards have there.
     """
     before, after = (lower_names(schemas[digest]) for digest in (entry.before, entry.after))
-    moved, mode = _moved(before, skips), entry.statement.sql_mode
-    other = {name: moved[name] for name in _changed(before, before - after, (entry.routed,), mode) if name in moved}
+    others, mode = _moved(before, skips), entry.statement.sql_mode
+    other = {name: others[name] for name in _changed(before, before - after, (entry.routed,), mode) if name in others}
     if other:
         names = (f"column {name} of {entry.shard} is {new or 'dropped'} in the target" for name, new in other.items())
-        return WaysOut((), ((Way.UNLOCKED, ", ".join(names)),))
+        return WaysOut((), ((Way.UNLOCKED, f"{', '.join(names)}, and must stay so"),))
     there = (after - before) & target
     if not there:
         return WaysOut(())
     why = f"the target has {', '.join(sorted(there))} already, which the DDL of {entry.shard} adds"
     # If it counts as nothing, a column that it renames has no place, and two columns must not have the same one.
-    is_nothing = before <= after and there.isdisjoint(moved.values())
+    is_nothing = before <= after and there.isdisjoint(others.values())
     return WaysOut((Way.SKIPPED,) if is_nothing else (), ((Way.UNLOCKED, why),))
 
 
 def names_in_target(schema: TableSchema, skips: Sequence[PendingSkip]) -> Names:
     """Return the names that the columns of a shard have in the target after its pending skips."""
     names = lower_names(schema)
-    moved = _moved(names, skips)
-    return frozenset(new for name in names if (new := moved.get(name, name)))
+    others = _moved(names, skips)
+    return frozenset(new for name in names if (new := others.get(name, name)))
 
 
 def _moved(names: Names, skips: Sequence[PendingSkip]) -> dict[str, str | None]:
