@@ -66,6 +66,7 @@ CASES = [
     ("has the added name already", {"p": "q"}, "ADD q INT", ["ADD p INT"], ("id", "p", "q"), {"p": "q", "q": "p"}),
     ("adds another", {}, "ADD d INT", ["ADD c INT"], ("id", "a", "d"), {"d": "c"}),
     ("adds more", {}, "ADD d INT", ["ADD c INT, ADD d INT"], ("id", "a", "d"), {}),
+    ("adds another twice", {}, "ADD d INT", ["ADD c INT", "DROP c", "ADD C BIGINT"], ("id", "a", "d"), {"d": "C"}),
     ("adds others", {}, "ADD d INT, ADD e INT", ["ADD c INT, ADD f INT"], ("id", "a", "d", "e"), {}),
 ]
 

@@ -21,7 +21,7 @@ The names after a DDL follow from two histories of the same columns:
 `translated` writes a later statement of the shard with the target's names, so that it agrees with those of its group.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -111,20 +111,22 @@ def names_after_ddl(
     """
     here = names_after(as_own(before).names, [ran])
     there = names_after(before.names, counted)
-    own, added = _added(ran), {name.lower() for each in counted for name in _added(each)}
+    own, added = _added([ran]), _added(counted)
     found: dict[str, str] = {}
     for column in before.columns:
         known = (column.own_name or column.name).lower()
         mine, theirs = here.get(known), there.get(column.name.lower())
         if mine and theirs and mine != theirs and (mine == known or mine not in added):
             found[mine] = column.name if column.name.lower() == theirs else theirs
-    if len(own) == len(added) == 1 and not {name.lower() for name in own} & added:
-        (found[own[0].lower()],) = (name for each in counted for name in _added(each))
+    if len(own) == len(added) == 1 and own.keys() != added.keys():
+        found |= zip(own, added.values(), strict=True)
     return carried(after, found)
 
 
-def _added(ran: ExecutedDdl) -> list[str]:
-    return [definition[0].name for spec in specs_of_alter(ran) for definition in added_columns(spec)]
+def _added(ran: Iterable[ExecutedDdl]) -> dict[str, str]:
+    """Return the columns that statements add, by their names in lower case."""
+    names = (definition[0].name for each in ran for spec in specs_of_alter(each) for definition in added_columns(spec))
+    return {name.lower(): name for name in names}
 
 
 def translated(text: str, sql_mode: int, names: Names) -> str | None:
