@@ -351,7 +351,7 @@ STEPS = 12
 
 
 class Conflicts:
-    """Random DDL that differ between the shards; each value tells its row and its column, whatever its name.
+    """Two shards run random DDL that differ. Each value tells its row and its column, whatever its name.
 
     `shares`: a column that one shard adds may have the name that another shard gives to another column.
     """
@@ -410,7 +410,7 @@ class Conflicts:
     def commands(self, view: LockView) -> tuple[LockCommand, ...]:
         assert view.state is not LockState.FAILED, view
         if view.state is LockState.CONFLICT:
-            assert offers(view) or barred(view), view
+            assert offers(view) or (self.shares and barred(view)), (view, barred(view))
         if offers(view):
             return self.dice.choice(offers(view)).commands
         if view.state is LockState.UNDECIDED:

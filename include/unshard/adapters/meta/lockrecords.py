@@ -208,7 +208,7 @@ class Locks(Records):
                 return
             done = {"state": SETTLED, "seq": seq, "updated_at": tables.NOW}
             if db.update(MEMBER, done, lock_id=lock, shard=shard, state=PENDING_SKIP):
-                _resolve_entries(db, [(shard, seq)], lock, Outcome.SKIPPED)
+                _resolve_entries(db, [(shard, seq)], db.one(LOCK, lock_id=lock), Outcome.SKIPPED)
                 # An entry whose structure is unknown gets the lock's decision, or SKIP.
                 decided = {"decision": OperatorDecision.SKIP, "replacement": ""}
                 db.update(SHARD_DDL, decided, shard=shard, seq=seq, after_digest="", decision=OperatorDecision.NONE)
@@ -314,7 +314,7 @@ class Locks(Records):
             what = resolution(members, lock, read_pending_skips(db))
             done = Outcome.SKIPPED if outcome is Outcome.SKIPPED else Outcome.EXECUTED
             for heads in in_portions(what.resolved):
-                _resolve_entries(db, heads, lock.id, done)
+                _resolve_entries(db, heads, row, done)
             member = {"lock_id": lock.id, "state": RESOLVED, "updated_at": tables.NOW}
             db.insert_all(MEMBER, [{**member, "shard": shard, "seq": seq} for shard, seq in what.resolved])
             reached = {state.shard: state.queue[0].seq for state in members if state.shard in what.parted}
@@ -365,16 +365,15 @@ def _unchanged(db: TaskWriter, lock: DdlLock) -> DdlLock | None:
     return found if is_same and found.state is not LockState.RESOLVED else None
 
 
-def _resolve_entries(db: TaskWriter, heads: Sequence[tuple[Shard, int]], lock: str, outcome: Outcome) -> None:
+def _resolve_entries(db: TaskWriter, heads: Sequence[tuple[Shard, int]], lock: AnyRow, outcome: Outcome) -> None:
     named = (matches(SHARD_DDL, {"shard": shard, "seq": seq}) for shard, seq in heads)
-    values = {"state": EntryState.RESOLVED, "outcome": outcome, "lock_id": lock, "resolved_at": tables.NOW}
+    values = {"state": EntryState.RESOLVED, "outcome": outcome, "lock_id": lock.lock_id, "resolved_at": tables.NOW}
     which = or_(false(), *named)
     db.update(SHARD_DDL, values, which, state=EntryState.PENDING)
-    decided = db.one(LOCK, lock_id=lock)
-    if decided.decision == OperatorDecision.REPLACE:
+    if lock.decision == OperatorDecision.REPLACE:
         # The columns of the shards have the names that the statements of the lock give them.
         is_known = (SHARD_DDL.c.before_digest != "") & (SHARD_DDL.c.after_digest != "")
-        answer = {"decision": decided.decision, "replacement": decided.replacement, "unnamed": is_known}
+        answer = {"decision": lock.decision, "replacement": lock.replacement, "unnamed": is_known}
         db.update(SHARD_DDL, answer, which, decision=OperatorDecision.NONE)
 
 

@@ -177,23 +177,22 @@ def ways_out(conflict: LockConflict) -> WaysOut:
     group = _group(conflict)
     if group is None:
         return WaysOut(USUAL_WAYS)
-    lock = _lock_step(conflict)
-    tried = _tried(conflict, group, lock)
+    lock, same = _lock_step(conflict), _same_changes(conflict)
+    tried = {way: _failure(partial(_decided, group, lock, way, same)) for way in USUAL_WAYS}
     found = tuple(way for way, failure in tried.items() if not failure)
     found = found or _skipped(group, lock) or _extended(conflict)
     # If every way ends at a later DDL, that DDL needs statements, and this one does not.
-    found = found or (() if _tried(conflict, group, lock, 0)[Way.UNLOCKED] else (Way.UNLOCKED,))
+    if not found and not _failure(partial(_decided, group, lock, Way.UNLOCKED, same), 0):
+        found = (Way.UNLOCKED,)
     return WaysOut(found, tuple((way, failure) for way, failure in tried.items() if failure and way not in found))
 
 
-def _tried(conflict: LockConflict, group: "_SimulatedGroup", lock: "_Step", steps: int = MOST_STEPS) -> dict[Way, str]:
-    """Return why each usual way fails within so many steps after it; empty if it does not."""
-    same = {
+def _same_changes(conflict: LockConflict) -> set[Shard]:
+    return {
         state.shard
         for state in conflict.members
         if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
     }
-    return {way: _failure(partial(_decided, group, lock, way, same), steps) for way in USUAL_WAYS}
 
 
 def _failure(decided: "Callable[[], _SimulatedGroup]", steps: int = MOST_STEPS) -> str:
@@ -215,9 +214,10 @@ def _extended(conflict: LockConflict) -> tuple[Way, ...]:
         return ()
     lock = replace(conflict.lock, verdict=OperatorDecision.REPLACE, replacement=statements)
     conflict = replace(conflict, lock=lock)
-    group = _group(conflict)
-    is_found = group and not _tried(conflict, group, _lock_step(conflict))[Way.UNLOCKED]
-    return (Way.EXTENDED,) if is_found else ()
+    group, same = _group(conflict), _same_changes(conflict)
+    if group is None or _failure(partial(_decided, group, _lock_step(conflict), Way.UNLOCKED, same)):
+        return ()
+    return (Way.EXTENDED,)
 
 
 class _NoWay(Exception):
@@ -253,6 +253,10 @@ class _Member:
     skips: Names = frozenset()
     counted: "tuple[_Step, ...]" = ()
     """The steps if the first of them counts as the lock's DDL."""
+
+    def agrees(self, step: _Step) -> bool:
+        """Whether its next DDL is this one."""
+        return bool(self.steps) and self.steps[0].fingerprint == step.fingerprint
 
     def popped(self, target: Names) -> "_Member":
         """Return the shard after its first DDL.
@@ -302,8 +306,8 @@ class _SimulatedGroup:
 
     def without(self, step: _Step) -> "_SimulatedGroup":
         """Return the group after a DDL is skipped for all shards, also for those that reach it later."""
-        ready = [m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint]
-        members = (m if m.shard in ready else replace(m, skips=m.skips | {step.fingerprint}) for m in self.members)
+        ready = [m.shard for m in self.members if m.agrees(step)]
+        members = (m if m.agrees(step) else replace(m, skips=m.skips | {step.fingerprint}) for m in self.members)
         return replace(self, members=tuple(members)).popped(ready)
 
     def executed(self, step: _Step) -> "_SimulatedGroup":
@@ -314,7 +318,7 @@ class _SimulatedGroup:
         target = (self.target - step.removed) | step.added
         members = tuple(
             member.popped(target)
-            if member.steps and member.steps[0].fingerprint == step.fingerprint
+            if member.agrees(step)
             else replace(member, missing=(*member.missing, step), skips=member.skips | {step.fingerprint})
             for member in self.members
         )
@@ -437,21 +441,25 @@ def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_m
 
 
 def _decided(group: _SimulatedGroup, lock: _Step, way: Way, same: Collection[Shard]) -> _SimulatedGroup:
-    others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
-    ready = {m.shard for m in group.members if m.steps} - {m.shard for m in others}
-    group = replace(group, members=tuple(_counted(m, lock) if m.shard in ready else m for m in group.members))
+    others = [m for m in group.members if m.steps and not m.agrees(lock)]
+    group = replace(group, members=tuple(_counted(m, lock) if m.agrees(lock) else m for m in group.members))
     if way is Way.NOTHING:
         after = group.popped([member.shard for member in others]).settled().executed(lock)
     else:
         counted = {member.shard for member in others} if way is Way.SAME else same
-        for member in others if way is Way.SAME else ():
-            own = member.steps[0]
-            if own.added and lock.added - own.added and not own.removed | lock.removed:
-                raise _NoWay(f"{_told(own.added)} of {member.shard} would be {_told(lock.added)} of the target")
+        if way is Way.SAME:
+            _refuse_joining(others, lock)
         members = tuple(_counted(member, lock) if member.shard in counted else member for member in group.members)
         after = replace(group, members=members).executed(lock)
     # `counted` is valid for this lock only.
     return replace(after, members=tuple(replace(member, counted=()) for member in after.members))
+
+
+def _refuse_joining(members: Iterable[_Member], lock: _Step) -> None:
+    for member in members:
+        own = member.steps[0]
+        if own.added and lock.added - own.added and not own.removed | lock.removed:
+            raise _NoWay(f"{_told(own.added)} of {member.shard} would be {_told(lock.added)} of the target")
 
 
 def _counted(member: _Member, lock: _Step) -> _Member:
@@ -535,7 +543,7 @@ def _finish(group: _SimulatedGroup, budget: Iterator[int]) -> None:
 
 def _next(group: _SimulatedGroup, lock: _Step) -> "Iterator[Callable[[], _SimulatedGroup]]":
     alike = {m.shard for m in group.members if m.steps and m.steps[0].after == lock.after}
-    is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
+    is_conflict = any(m.steps and not m.agrees(lock) for m in group.members)
     for way in USUAL_WAYS if is_conflict else (Way.UNLOCKED,):
         yield partial(_decided, group, lock, way, alike)
     if is_conflict or (lock.added and lock.added <= group.target and not lock.changed):

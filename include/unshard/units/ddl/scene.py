@@ -257,16 +257,18 @@ def _of_waiting(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str
     # The entry of the lock may be older than the names of the columns.
     entry = next((state.queue[0] for state in members if state.shard in decision.ready), lock.entry)
     skips = scene.pending_skips
-    others = {(state.structure, skips.get(state.shard, ())) for state in members if state.shard in missing}
-    others = {each for each in others if each[0] not in ("", entry.before)}
+    changed = (state for state in members if state.shard in missing and state.structure not in ("", entry.before))
+    found = ((state.structure, skips.get(state.shard, ())) for state in changed)
+    # Of thousands of shards, most have the same structure and pending skips.
+    others = {(digest, *(skip.fingerprint for skip in own)): (digest, own) for digest, own in found}
     if not (others and entry.before and entry.after) or lock.replacement:
         return {}
     from unshard.core.ddl.waysout import names_in_target, ways_of_waiting  # brings the tokenizer
 
-    schemas = scene.schemas_of({entry.before, entry.after, *(digest for digest, _ in others)})
-    target = (names_in_target(schemas[digest], each) for digest, each in others)
-    found = ways_of_waiting(entry, schemas, skips.get(entry.shard, ()), frozenset[str]().union(*target))
-    return {"ways": found.offered, "barred": found.barred}
+    schemas = scene.schemas_of({entry.before, entry.after, *(digest for digest, _ in others.values())})
+    target = (names_in_target(schemas[digest], own) for digest, own in others.values())
+    ways = ways_of_waiting(entry, schemas, skips.get(entry.shard, ()), frozenset[str]().union(*target))
+    return {"ways": ways.offered, "barred": ways.barred}
 
 
 def _of_conflict(conflict: "LockConflict | None") -> dict[str, Any]:
