@@ -418,7 +418,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     assert browser.send_json(f"{api}/commands", command) == 403
     browser.go(f"{airflow.url}{api}/locks/{lock}")
     assert json.loads(browser.text("body"))["wait"] == "failed"
-    told = airflow._call("POST", f"{api}/commands", {"action": "unlock", "lock": lock}, airflow._token)
+    told = json.loads(airflow._call("POST", f"{api}/commands", {"action": "unlock", "lock": lock}, airflow._token))
     assert "executes on impatient.orders" in "\n".join(told["effects"]) and not told["is_given"], "a token of Airflow"
     browser.forget()
     browser.go(f"{airflow.url}{api}")
