@@ -46,6 +46,34 @@ def test_options_of_tables(clauses: str, names: str) -> None:
     assert routed(f"ALTER TABLE t COMMENT='x' {clauses}, ADD b INT") == "ALTER TABLE `d`.`t` COMMENT='x' , ADD b INT"
 
 
+@pytest.mark.parametrize(
+    ("options", "rest"),
+    [
+        ("DATA DIRECTORY='/x', INDEX DIRECTORY='/x', ENGINE=InnoDB", "ENGINE=InnoDB"),
+        ("ENGINE=MRG_MYISAM, UNION=(a,b), INSERT_METHOD=LAST", "ENGINE=MRG_MYISAM"),
+        ("ENGINE=InnoDB, CONNECTION='hunter2' COMMENT='x'", "ENGINE=InnoDB COMMENT='x'"),
+        ("COMMENT='x', PASSWORD='hunter2', ROW_FORMAT=DYNAMIC", "COMMENT='x' , ROW_FORMAT=DYNAMIC"),
+        ("ENGINE=InnoDB, TABLESPACE ts PARTITION BY HASH (a)", "ENGINE=InnoDB PARTITION BY HASH (a)"),
+    ],
+)
+def test_commas_between_options(options: str, rest: str) -> None:
+    assert routed(f"CREATE TABLE t (a INT, b INT) {options}") == f"CREATE TABLE `d`.`t` (a INT, b INT) {rest}"
+
+
+@pytest.mark.parametrize("words", ["NOWAIT", "WAIT 3"])
+def test_after_the_time_to_wait_for_a_lock(words: str) -> None:
+    assert routed(f"ALTER TABLE t {words} CONNECTION='hunter2'") == "ALTER TABLE `d`.`t` ALGORITHM=DEFAULT"
+
+
+@pytest.mark.parametrize(
+    "value", ['\'srv "x", password "hunter2"\'', "= 'password ''hunter2'''", "=\"Password 'hunter2'\""]
+)
+def test_a_password_in_the_comment_of_a_table_whose_engine_the_statement_does_not_name(value: str) -> None:
+    assert routed(f"ALTER TABLE t COMMENT {value}") == "ALTER TABLE `d`.`t` ALGORITHM=DEFAULT"
+    assert routed(f"CREATE TABLE t (a INT COMMENT 'x') COMMENT {value}") == "CREATE TABLE `d`.`t` (a INT COMMENT 'x')"
+    assert told(f"ALTER TABLE t COMMENT {value}") == "COMMENT"
+
+
 PARTS = "(PARTITION p VALUES LESS THAN (1) {0} ENGINE=InnoDB (SUBPARTITION s {0}, SUBPARTITION r {0}))"
 REST = "(PARTITION p VALUES LESS THAN (1) ENGINE=InnoDB (SUBPARTITION s , SUBPARTITION r ))"
 

@@ -9,16 +9,19 @@ other tables, or another server with its password. What remains says the same ab
 | `name = value` with a name that is not in `KEPT`, such as those of CONNECT, SPIDER and S3 | options of a table |
 | ENGINE_ATTRIBUTE, SECONDARY_ENGINE_ATTRIBUTE, STORAGE DISK and MEMORY | everywhere |
 
-A specification of an ALTER TABLE that has no other part becomes `NOTHING`.
+A specification of an ALTER TABLE that has no other part becomes `NOTHING`. In CREATE TABLE a comma next to such a
+clause is left out with it.
 
 A table without transactions gets the engine InnoDB, because a target table must roll back. Options about the storage of
 the old engine are left out, too: InnoDB refuses `ROW_FORMAT=FIXED`, `ROW_FORMAT=COMPRESSED` has another meaning there,
 and TiDB refuses options of Aria. InnoDB ignores all others.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 
 from unshard.core.model import TableSchema, lacks_transactions
 from unshard.core.sql.tokens import Edit, Token, TokenKind, begins_at, edited
@@ -39,6 +42,7 @@ KEPT = (TABLE_OPTIONS - {words[0] for words in CLAUSES}) | words_of("""
 STORED_ON = ("DISK", "MEMORY")
 SPIDER = "SPIDER"
 """This engine has the address and the password of another server in the comment of a table."""
+PASSWORD_OF_SPIDER = re.compile(r"\bpassword\s*\\?[\"']", re.IGNORECASE)
 
 ENGINE = "InnoDB"
 STORAGE = heads_of("""
@@ -107,8 +111,8 @@ def _after_name(tokens: Sequence[Token]) -> tuple[int, bool]:
     while position < len(tokens) and tokens[position].word in ("IF", "NOT", "EXISTS"):
         position += 1
     position += 3 if begins_at(tokens, position + 1, ".") else 1
-    if is_alter and begins_at(tokens, position, "WAIT"):
-        position += 2
+    if is_alter:
+        position += 2 * begins_at(tokens, position, "WAIT") + begins_at(tokens, position, "NOWAIT")
     return position, is_alter
 
 
@@ -130,8 +134,15 @@ class _Context:
         self.depth, self.is_option, self.is_partition = 0, False, False
         self.columns = not is_alter and begin < len(tokens) and tokens[begin].word == "("
         self.is_first = True
-        has_address = any(token.name.upper() == SPIDER for token in tokens)
-        self.clauses = (*CLAUSES, ("COMMENT",)) if has_address else CLAUSES
+        self.has_address = any(token.name.upper() == SPIDER for token in tokens)
+
+    def clauses(self, position: int) -> Sequence[tuple[str, ...]]:
+        """Return the first words of the clauses that may begin here."""
+        if not (self.is_option or self.is_partition):
+            return OF_COLUMNS
+        # An ALTER TABLE does not name the engine of the table.
+        value = " ".join(token.raw for token in self.tokens[position + 1 : position + 3])
+        return (*CLAUSES, ("COMMENT",)) if self.has_address or PASSWORD_OF_SPIDER.search(value) else CLAUSES
 
     def at(self, position: int) -> None:
         word = self.tokens[position].word
@@ -152,8 +163,7 @@ def _clause(tokens: Sequence[Token], position: int, context: _Context) -> Storag
     if tokens[position].word == "STORAGE":
         last = position + 1 + _is_word(tokens, position + 1, "=")
         return StorageClause(position, last + 1, "STORAGE") if _is_word(tokens, last, *STORED_ON) else None
-    is_free = context.is_option or context.is_partition
-    for words in context.clauses if is_free else OF_COLUMNS:
+    for words in context.clauses(position):
         if begins_at(tokens, position, *words):
             end = _end_of_value(tokens, position + len(words))
             return StorageClause(position, end, " ".join(words)) if end else None
@@ -183,13 +193,21 @@ def _end_of_value(tokens: Sequence[Token], position: int) -> int:
 
 def _edits(tokens: Sequence[Token], found: Sequence[StorageClause], begin: int, *, is_alter: bool) -> Iterator[Edit]:
     """Yield the spans to replace: a run of clauses that is a whole specification becomes `NOTHING`."""
+    commas = frozenset[int]() if is_alter else _commas_of_options(tokens)
     runs: list[tuple[int, int]] = []
     for clause in found:
-        if runs and runs[-1][1] == clause.begin:
-            runs[-1] = runs[-1][0], clause.end
-        else:
-            runs.append((clause.begin, clause.end))
+        last = runs[-1][1] if runs else -1
+        is_next = clause.begin == last + (last in commas)
+        runs.append((runs.pop()[0] if is_next else clause.begin, clause.end))
     for first, last in runs:
         begins = first == begin or tokens[first - 1].word == ","
         ends = last == len(tokens) or tokens[last].word == ","
-        yield tokens[first].start, tokens[last - 1].end, NOTHING if is_alter and begins and ends else ""
+        before = first - 1 in commas
+        start, end = tokens[first - before].start, tokens[last - 1 + (last in commas and not before)].end
+        yield start, end, NOTHING if is_alter and begins and ends else ""
+
+
+def _commas_of_options(tokens: Sequence[Token]) -> frozenset[int]:
+    """Return the positions of commas outside of parentheses: those between options of a created table."""
+    depths = accumulate((token.word == "(") - (token.word == ")") for token in tokens)
+    return frozenset(at for at, depth in enumerate(depths) if depth == 0 and tokens[at].word == ",")
