@@ -17,6 +17,7 @@ import contextlib
 import ipaddress
 import math
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from struct import Struct
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
 from pymysql.constants.CLIENT import LONG_PASSWORD
 from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
+from pymysql.constants.CR import CR_SERVER_LOST
 from pymysql.err import Error, OperationalError, raise_mysql_exception
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket, OKPacketWrapper
 
@@ -104,6 +106,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
     _is_answer_due = _sends_lines = _is_logged_in = False
     _continued = 0
     """Number of full packets of the value that is being read."""
+    _login_ends = math.inf
     packet_bytes = 0
     """The server's max_allowed_packet; 0: not asked yet."""
 
@@ -118,7 +121,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
         """
         own: float | None = self._read_timeout
         self._read_timeout: float | None = min(own or math.inf, self.connect_timeout)
-        self._is_logged_in = False
+        self._is_logged_in, self._login_ends = False, time.monotonic() + 2 * self.connect_timeout
         try:
             with guarded(self):
                 super().connect(sock)
@@ -154,6 +157,12 @@ class GuardedConnection(Connection):  # type: ignore[misc]
         if self._result is not None and not self._result.field_count and begin.upper().startswith(READING):
             raise self.refuse(PROTOCOL_BROKEN, "the answer has no result set")
         return found
+
+    def next_result(self, unbuffered: bool = False) -> int:
+        """Refuse a second result. No statement has one, and PyMySQL would read all that the server sends."""
+        self._is_answer_due = True
+        self._read_packet()
+        raise self.refuse(PROTOCOL_BROKEN, "another result follows")
 
     def read_request(self) -> Any:
         """Read an answer that may request the lines of LOAD DATA LOCAL."""
@@ -191,8 +200,15 @@ class GuardedConnection(Connection):  # type: ignore[misc]
             self._continued += 1
             if self._continued > (MOST_PACKETS if self._is_logged_in else 0):
                 raise ValueError("a value is larger than 1 GiB")
-        data: bytes = super()._read_bytes(num_bytes)
-        return data
+        if self._is_logged_in:
+            return bytes(super()._read_bytes(num_bytes))
+        # One read at a time, because each byte that the server sends would renew the driver's limit.
+        data = bytearray()
+        while len(data) < num_bytes:
+            data += super()._read_bytes(1)
+            if time.monotonic() > self._login_ends:
+                raise self.refuse(CR_SERVER_LOST, "the login takes too long")
+        return bytes(data)
 
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> Any:
         """Read a packet. The first one after a command is an answer; in a row, the same byte means NULL."""

@@ -8,6 +8,7 @@ import contextlib
 import random
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -367,6 +368,46 @@ def test_logins(answers: str) -> None:
         mysql.connect(hostile.server(), "source s1")
     assert caught.value.code.startswith("US-20")
     assert PASSWORD.encode() not in hostile.everything
+
+
+def test_a_login_of_single_bytes_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes within the limit of one answer."""
+    monkeypatch.setattr(mysql, "CONNECT_SECONDS", 1.0)
+    ended = threading.Event()
+
+    def script(talk: Talk) -> None:
+        for byte in struct.pack("<I", 1 << 20) + bytes(1 << 20):
+            if not ended.wait(0.1):
+                talk.raw(bytes((byte,)))
+
+    with serving(script) as hostile, pytest.raises(ConnectionLost, match="too long"):
+        mysql.connect(hostile.server(), "source s1")
+    ended.set()
+
+
+MORE_RESULTS = b"\x0a\0"
+FOLLOWED: dict[str, tuple[bytes, ...]] = {
+    "an OK": (b"\0\0\0" + MORE_RESULTS + b"\0\0",),
+    "a result set": (b"\1", column(), EOF, counted(b"1"), b"\xfe\0\0" + MORE_RESULTS),
+}
+
+
+@pytest.mark.parametrize("answer", FOLLOWED)
+@pytest.mark.parametrize("statement", ["SET @a = 1", "INSERT INTO t VALUES (1)", "SELECT 1"])
+def test_results_that_never_end(statement: str, answer: str) -> None:
+    def script(talk: Talk) -> None:
+        talk.log_in()
+        while b"SQL_MODE" in (command := talk.hear()).upper() or b"AUTOCOMMIT" in command.upper():
+            talk.send(OK)
+        while True:
+            talk.send(*FOLLOWED[answer])
+
+    for use in (mysql.query, lambda one, sql: list(mysql.stream(one, sql))):
+        with serving(script) as hostile:
+            connection = mysql.connect(hostile.server(), "target")
+            with pytest.raises(ProtocolBroken):
+                use(connection, statement)
+            assert not connection.open
 
 
 ENDLESS = b"\xff\xff\xff\0" + bytes(16)
