@@ -23,6 +23,7 @@ from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of
 from tests.disk import room
 from tests.running import while_up
 from tests.suite.portions import portion
+from unshard.adapters import upstream
 from unshard.adapters.binlogstream import LiveDump
 from unshard.adapters.relayfiles import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
@@ -322,6 +323,26 @@ def test_killed_at_random_moments(upstream_server, tmp_path):
 
 def test_two_pulls_at_once(upstream_server, tmp_path):
     pull_at_once(upstream_server, RelayStore(tmp_path), rounds=6)
+
+
+def test_a_pull_that_stores_while_another_one_asks_the_server(upstream_server, tmp_path, monkeypatch):
+    """Then more is stored than the server had when it answered. It has lost no binlog."""
+    store, inspect = RelayStore(tmp_path), upstream.inspect
+
+    def inspect_and_wait(connection, source):
+        found = inspect(connection, source)
+        monkeypatch.setattr(upstream, "inspect", inspect)
+        fill(upstream_server, 100)
+        pull(SOURCE, upstream_server.server, store, FIRST)
+        return found
+
+    for begin in (
+        lambda: pull(SOURCE, upstream_server.server, store, FIRST),
+        lambda: LivePull(SOURCE, upstream_server.server, store, FIRST).close(),
+    ):
+        monkeypatch.setattr(upstream, "inspect", inspect_and_wait)
+        begin()
+        assert_equal_to_server(upstream_server, store)
 
 
 def pull_at_once(server, store: RelayStore, rounds: int) -> None:

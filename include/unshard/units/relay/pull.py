@@ -469,14 +469,15 @@ def _resumed(
     connection: Connection, source: str, server: Server, store: RelayStore, begins: Location, options: PullOptions
 ) -> tuple[upstream.Upstream, Location]:
     """Return the state of a source that may continue the stored binlog, and the location where it continues."""
-    found = upstream.inspect(connection, source)
+    resumes = stored_end(store, source, begins)
+    found = upstream.inspect(connection, source)  # after `resumes`: another pull may store more meanwhile
     if found.binlog_format.upper() != "ROW":
         raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
-    resumes = stored_end(store, source, begins)
     known = options.get("identity")
     if known and known != found.identity:
         _check_succession(source, resumes, found, options)
         resumes = _switch(server, source, store, resumes, found.identity, options)
+        found = upstream.inspect(connection, source)
     end = found.end.in_generation(resumes.generation)
     if resumes > end:
         raise PositionBeyondEnd(source, str(resumes), str(end))
