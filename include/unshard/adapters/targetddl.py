@@ -34,6 +34,7 @@ from unshard.core import codec
 from unshard.core.ddl.foreignkeyclauses import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.schemadefaults import with_default
+from unshard.core.ddl.sessioneffects import DATED
 from unshard.core.ddl.statement import fingerprint, read_ddl, retarget, without_engine
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
@@ -179,10 +180,11 @@ class DdlTrialTables:
     def _key(self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str) -> Key:
         routed = retarget(ddl, {table: TableId("", OWN)})
         text = fingerprint(routed, statement.sql_mode)
-        # The text of a default may depend on the session's time zone, its type on the other variables.
+        # The text of a default may depend on the session's time zone or date, its type on the other variables.
         # An index gets the name of its foreign key, which may be made from the name of the table.
         named = table.name if "_ibfk_" in text else ""
-        session = codec.dumps(replace(statement, text=text, schema=named, timestamp=0, microseconds=0))
+        moment = statement.timestamp if DATED.search(text) else 0
+        session = codec.dumps(replace(statement, text=text, schema=named, timestamp=moment, microseconds=0))
         return before.digest if before else "", session, clustered
 
     def _try_out(

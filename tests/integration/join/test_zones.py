@@ -17,6 +17,30 @@ CASES = {
     "to varchar": ("d TIMESTAMP NULL", "MODIFY d VARCHAR(30)"),
     "rounded": ("d DATETIME(6)", "MODIFY d DATETIME"),
 }
+ROUNDS, KEEPS = "TIME_ROUND_FRACTIONAL", "ALLOW_INVALID_DATES"
+DAYS = ("timestamp = 1577880000", "timestamp = 1609502400")
+SESSION_DECIDES = {
+    "a text is rounded": (
+        "d VARCHAR(30)",
+        "MODIFY d DATETIME",
+        "sql_mode = ''",
+        f"sql_mode = {ROUNDS}",
+        "'2020-01-01 12:00:00.7'",
+    ),
+    "a day": ("d TIME", "MODIFY d DATETIME", *DAYS, "'10:00:00'"),
+    "a day in another column": ("d TIME", "MODIFY d DATE", *DAYS, "'10:00:00'"),
+    "a day of a default": ("d INT", "ADD e DATETIME DEFAULT TIME'10:00:00'", *DAYS, "1"),
+    "padding": ("d CHAR(4)", "MODIFY d VARCHAR(8)", "sql_mode = PAD_CHAR_TO_FULL_LENGTH", "sql_mode = ''", "'x'"),
+    "invalid dates": (
+        "d DATETIME",
+        "MODIFY d DATETIME(3)",
+        f"sql_mode = {KEEPS}",
+        "sql_mode = ''",
+        "'2020-02-31 10:00:00'",
+    ),
+    "zeros in dates": ("d DATETIME", "MODIFY d DATE", "sql_mode = ''", "sql_mode = NO_ZERO_IN_DATE", "'2020-00-10'"),
+    "no strict mode": ("d INT", "MODIFY d INT NOT NULL DEFAULT 0", "sql_mode = ''", "sql_mode = ''", "NULL"),
+}
 
 
 def in_zone(task: JoinedTask, zone: str) -> None:
@@ -28,7 +52,8 @@ def in_zone(task: JoinedTask, zone: str) -> None:
 
 def follow(task: JoinedTask, ddl: str, first: str, second: str, value: str = TIME) -> None:
     for shard, session in ((FIRST, first), (SECOND, second)):
-        run(task, shard, f"SET SESSION {session}", f"INSERT INTO {{}} (id, d) VALUES ({shard[1]}, {value})")
+        kept = f"{session}, sql_mode = {KEEPS}"
+        run(task, shard, f"SET SESSION {kept}", f"INSERT INTO {{}} (id, d) VALUES ({shard[1]}, {value})")
     task.run()
     for shard, session in ((FIRST, first), (SECOND, second)):
         run(
@@ -61,6 +86,18 @@ def test_fractions_are_rounded_or_cut_off_as_in_the_shards(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, sessions: str
 ) -> None:
     assert_values((source_1, source_2, target), unique, tmp_path, "rounded", sessions)
+
+
+@pytest.mark.mariadb_only("TiDB has other conversions of times")
+@pytest.mark.sample(reason="the parts of a session do not interact")
+@pytest.mark.parametrize("name", SESSION_DECIDES)
+def test_values_that_the_session_decides_are_those_of_the_shards(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, name: str
+) -> None:
+    columns, ddl, first, second, value = SESSION_DECIDES[name]
+    servers = (source_1, source_2, target)
+    with joined_task(unique, tmp_path, servers, f"id INT PRIMARY KEY, {columns}", shards=1) as task:
+        follow(task, ddl, first, second, value)
 
 
 def assert_values(servers: tuple[MariaDb, ...], unique: str, tmp_path: Path, name: str, sessions: str) -> None:

@@ -7,7 +7,10 @@ from unshard.core.ddl.sessioneffects import converted_in, elsewhere, fixed, note
 from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.sql.mode import NAMES
+from unshard.core.sql.mode import NAMES, NO_BACKSLASH_ESCAPES
+
+LATE = 1_577_919_600
+"""2020-01-01 23:00:00 UTC."""
 
 
 def column(kind: str, extra: str = "") -> Column:
@@ -20,7 +23,7 @@ def table(*columns: Column, text: str = "") -> TableSchema:
 
 def ran(zone: str = "+08:00", mode: str = "") -> ExecutedDdl:
     bits = sum(1 << NAMES.index(each) for each in mode.split(",") if each)
-    return ExecutedDdl("ALTER TABLE t MODIFY b INT", bits, zone)
+    return ExecutedDdl("ALTER TABLE t MODIFY b INT", bits, zone, LATE)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,18 @@ def ran(zone: str = "+08:00", mode: str = "") -> ExecutedDdl:
         ("timestamp(6)", "datetime", ran("UTC", "TIME_ROUND_FRACTIONAL"), "in '+00:00' rounded"),
         ("char(4)", "varchar(4)", ran(mode="PAD_CHAR_TO_FULL_LENGTH"), "padded"),
         ("int", "bigint", ran(), ""),
+        ("varchar(30)", "datetime(3)", ran(mode="TIME_ROUND_FRACTIONAL"), "rounded"),
+        ("decimal(20,6)", "time", ran(mode="TIME_ROUND_FRACTIONAL"), "rounded"),
+        ("bigint", "time", ran(mode="TIME_ROUND_FRACTIONAL"), ""),
+        ("time", "datetime", ran("+02:00"), "on '2020-01-02'"),
+        ("time(3)", "date", ran("-01:00"), "on '2020-01-01'"),
+        ("time", "timestamp", ran("no/zone"), "in 'no/zone' on '2020-01-01'"),
+        ("time", "datetime", ran("Asia/Tokyo"), "on '2020-01-02'"),
+        ("time", "varchar(30)", ran(), ""),
+        ("datetime", "date", ran(mode="ALLOW_INVALID_DATES"), "with invalid dates"),
+        ("varchar(30)", "datetime", ran(mode="NO_ZERO_IN_DATE"), "without zeros in dates"),
+        ("varchar(30)", "datetime", ran(mode="NO_ZERO_IN_DATE,STRICT_ALL_TABLES"), ""),
+        ("timestamp", "datetime(3)", ran("", "ALLOW_INVALID_DATES"), ""),
     ],
 )
 def test_conversions_that_the_session_decides(old: str, new: str, session: ExecutedDdl, how: str) -> None:
@@ -75,6 +90,13 @@ def test_a_note_is_a_comment_with_the_lines_that_another_session_would_not_make(
     assert noted_columns(found) == ("b",) and noted_columns(fingerprint(text)) == ()
     assert session_note(before, after, after, statement, is_tried=True) == ""
     assert "`b` timestamp" in session_note(before, after, None, statement, is_tried=True)
+
+
+def test_the_fingerprint_of_a_string_has_its_value_in_the_sessions_mode() -> None:
+    text = r"ALTER TABLE t ADD b TEXT DEFAULT 'a\n''b'"
+    assert fingerprint(text, NO_BACKSLASH_ESCAPES) != fingerprint(text)
+    assert fingerprint(text, NO_BACKSLASH_ESCAPES) == fingerprint(text.replace("\\", r"\\"))
+    assert fingerprint(fingerprint(text, NO_BACKSLASH_ESCAPES)) == fingerprint(text, NO_BACKSLASH_ESCAPES)
 
 
 def test_most_statements_need_no_other_session() -> None:

@@ -35,6 +35,8 @@ class ExecutedDdl:
     sql_mode: int
     time_zone: str = ""
     """Of its session; empty: that of the target's own statements."""
+    timestamp: int = 0
+    """Seconds since the epoch, UTC."""
 
 
 def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, str]:

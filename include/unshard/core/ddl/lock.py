@@ -115,7 +115,7 @@ from unshard.core.ddl.queue import (
 )
 from unshard.core.model import Shard, TableId
 from unshard.core.shown import listed, one_line
-from unshard.core.sql.mode import STRICT
+from unshard.core.sql.mode import NO_ZERO_IN_DATE, STRICT
 from unshard.core.stages import Stage
 
 LONGEST_NAME = 170
@@ -412,7 +412,8 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
 
     The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
     entry that opened the lock, because the replacement was read in it. The mode is strict only if all shards have run
-    the DDL in a strict one: a strict mode rejects what the others change (core.ddl.sessioneffects).
+    the DDL in a strict one: a strict mode rejects what the others change (core.ddl.sessioneffects). Without it, an
+    entry of a strict mode must keep the zeros in dates that the others have kept.
     Of different next AUTO_INCREMENT values the target takes the largest.
     """
     heads = [state.queue[0] for state in members if agrees(state, lock.fingerprint)]
@@ -422,8 +423,8 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     statement, statements = entry.statement, lock.replacement or entry.replacement or (largest,)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
         statement, statements = replace(lock.entry.statement, timestamp=statement.timestamp), lock.replacement
-    if not all(head.statement.sql_mode & STRICT for head in heads):
-        statement = replace(statement, sql_mode=statement.sql_mode & ~STRICT)
+    if statement.sql_mode & STRICT and not all(head.statement.sql_mode & STRICT for head in heads):
+        statement = replace(statement, sql_mode=statement.sql_mode & ~(STRICT | NO_ZERO_IN_DATE))
     return replace(entry, statement=statement), statements
 
 

@@ -7,7 +7,9 @@ It decides on stored values, which a trial on an empty table does not show:
 | values                                                       | the part of the session that decides           |
 |--------------------------------------------------------------|------------------------------------------------|
 | from TIMESTAMP to another type, or from one to TIMESTAMP     | time zone                                      |
-| with fewer digits of a second                                | sql_mode: rounded or cut                       |
+| with fewer digits of a second, also from text and numbers    | sql_mode: rounded or cut                       |
+| from TIME to a type with a date                              | the date of the statement                      |
+| dates that do not exist, or with a month or day of 0         | sql_mode: kept or zero                         |
 | of CHAR in another type                                      | PAD_CHAR_TO_FULL_LENGTH                        |
 | of a column that gets AUTO_INCREMENT                         | NO_AUTO_VALUE_ON_ZERO                          |
 | of a new column whose default is an expression with times    | time zone, language of dates                   |
@@ -33,15 +35,15 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from unshard.core.ddl.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.ddl.statement import TokenCursor
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.core.sql.literals import BINARIES
-from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES
+from unshard.core.sql.literals import BINARIES, INTEGERS
+from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES, NO_ZERO_IN_DATE, STRICT
 from unshard.core.sql.tokens import Token, outside
 from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
 from unshard.core.structures.parsedtable import items
@@ -93,13 +95,19 @@ def _is_own(definition: Sequence[Token], explicit_timestamps: bool) -> bool:
 
 NO_ZONE = "-12:34"
 """A time zone that no session has: the same text means something else in it than in every session."""
+NO_MOMENT = 86_400
+"""A time of no statement."""
 STRUCTURE = re.compile(
     r"['\"]|\|\||\b(DEFAULT|TIMESTAMP|REAL|AS|CHECK|PARTITION|DATE|BLOB|CLOB|RAW|NUMBER|VARCHAR2)\b", re.IGNORECASE
 )
 """A statement without any of these makes the same structure in every session."""
+DATED = re.compile(r"\bTIME\s*['\"]", re.IGNORECASE)
+"""A literal that gets the date of the statement as the default of a type with a date."""
 TIMELY = re.compile(r"date|time|day|month|year|hour|minute|unix|format|cast|convert|week", re.IGNORECASE)
 TEMPORAL = frozenset({"timestamp", "datetime", "time", "date"})
+ALWAYS_VALID = frozenset({"timestamp", "time", "year"})
 PADS, KEEPS_ZERO = 1 << NAMES.index("PAD_CHAR_TO_FULL_LENGTH"), 1 << NAMES.index("NO_AUTO_VALUE_ON_ZERO")
+KEEPS_DATES = 1 << NAMES.index("ALLOW_INVALID_DATES")
 NOTE = re.compile(r" /\* in its session: (.*) \*/\Z", re.DOTALL)
 
 
@@ -109,7 +117,8 @@ def elsewhere(statement: Statement) -> Statement | None:
         return None
     session = tuple((name, 1) for name, _ in statement.session if name == "explicit_defaults_for_timestamp")
     mode = statement.sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)
-    return replace(statement, time_zone=NO_ZONE, sql_mode=mode, charset="utf8mb4", session=session)
+    moment = NO_MOMENT if DATED.search(statement.text) else statement.timestamp
+    return replace(statement, time_zone=NO_ZONE, sql_mode=mode, charset="utf8mb4", session=session, timestamp=moment)
 
 
 def session_note(
@@ -148,7 +157,7 @@ def noted_columns(fingerprint: str) -> tuple[str, ...]:
 
 
 def _values(before: TableSchema, after: TableSchema, statement: Statement) -> Iterator[str]:
-    ran = ExecutedDdl(statement.text, statement.sql_mode, statement.time_zone)
+    ran = ExecutedDdl(statement.text, statement.sql_mode, statement.time_zone, statement.timestamp)
     names = names_after(before.names, [ran])
     for old, new in names.items():
         if new in {name.lower() for name in after.names}:
@@ -182,14 +191,33 @@ def converted_in(old: Column, new: Column, ran: ExecutedDdl) -> str:
         return ""
     if (old.data_type == "timestamp") != (new.data_type == "timestamp"):
         found += [f"in '{fixed(ran.time_zone)}'"] if ran.time_zone else []
-    has_fewer_digits = (*new.numbers, 0)[0] < (*old.numbers, 0)[0]
-    if {old.data_type, new.data_type} <= TEMPORAL and has_fewer_digits and ran.sql_mode & MARIADB_ROUNDS:
+    if old.data_type == "time" and new.data_type in TEMPORAL - {"time"}:
+        found.append(f"on '{datetime.fromtimestamp(ran.timestamp, _zone(ran.time_zone)):%Y-%m-%d}'")
+    if _has_fewer_digits(old, new) and ran.sql_mode & MARIADB_ROUNDS:
         found.append("rounded")
+    if new.data_type in ("date", "datetime") and old.data_type not in ALWAYS_VALID:
+        found += ["with invalid dates"] if ran.sql_mode & KEEPS_DATES else []
+        found += ["without zeros in dates"] if ran.sql_mode & NO_ZERO_IN_DATE and not ran.sql_mode & STRICT else []
     if old.data_type == "char" and old.column_type != new.column_type and ran.sql_mode & PADS:
         found.append("padded")
     if "auto_increment" in new.extra and "auto_increment" not in old.extra and ran.sql_mode & KEEPS_ZERO:
         found.append("with 0")
     return " ".join(found)
+
+
+def _has_fewer_digits(old: Column, new: Column) -> bool:
+    """Whether a conversion to a type of times may remove digits of a second."""
+    if old.data_type in TEMPORAL:
+        return new.data_type in TEMPORAL and (*new.numbers, 0)[0] < (*old.numbers, 0)[0]
+    return new.data_type in TEMPORAL and old.data_type not in INTEGERS
+
+
+def _zone(name: str) -> tzinfo:
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(fixed(name), "%z").tzinfo or UTC
+    with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo(name)
+    return UTC
 
 
 def fixed(zone: str) -> str:

@@ -29,6 +29,7 @@ from itertools import islice
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
+from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import (
     MARIADB,
@@ -116,7 +117,8 @@ def fingerprint(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str
 
     The result is equal for statements that differ only in spacing, case, quoting, and the optional word COLUMN
     (`[COLUMN]` in the MySQL manual, ALTER TABLE). In RENAME COLUMN, the word is not optional. The next AUTO_INCREMENT
-    value of a table differs from shard to shard; `core.ddl.lock.script` chooses the largest.
+    value of a table differs from shard to shard; `core.ddl.lock.script` chooses the largest. Strings are written as
+    without NO_BACKSLASH_ESCAPES.
     """
     _, tokens = tokenize(text, sql_mode, dialect)
     kept: list[Token] = []
@@ -125,7 +127,7 @@ def fingerprint(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str
             del kept[number:]
         elif not (token.word == "COLUMN" and kept and kept[-1].word in COLUMN_IS_OPTIONAL):
             kept.append(token)
-    return " ".join(map(_normal, kept))
+    return " ".join(_normal(token, escapes=not sql_mode & NO_BACKSLASH_ESCAPES) for token in kept)
 
 
 def _counter(tokens: list[Token]) -> int:
@@ -146,22 +148,22 @@ def _quoted(table: TableId) -> str:
     return qualified(table.schema, table.name) if table.schema else identifier(table.name)
 
 
-def _normal(token: Token) -> str:
+def _normal(token: Token, *, escapes: bool) -> str:
     match token.kind:
         case TokenKind.QUOTED:
             name = token.name.lower()
             is_plain = PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED
             return name if is_plain else identifier(name)
         case TokenKind.STRING:
-            return _literal(token)
+            return _literal(token, escapes=escapes)
         case TokenKind.WORD | TokenKind.OTHER:
             return token.raw.lower()
 
 
-def _literal(token: Token) -> str:
-    """Return a string in single quotes. A string with a backslash stays as written: its value depends on sql_mode."""
-    if token.raw[0] in "'\"" and "\\" not in token.raw:
-        return "'" + token.name.replace("'", "''") + "'"
+def _literal(token: Token, *, escapes: bool) -> str:
+    """Return a string in single quotes; one in which a backslash escapes stays as written."""
+    if token.raw[0] in "'\"" and not (escapes and "\\" in token.raw):
+        return "'" + token.name.replace("'", "''").replace("\\", "\\\\") + "'"
     return token.raw
 
 

@@ -504,12 +504,14 @@ def conversions(
     before: Member, after: Member, is_strict: bool, ran: Sequence[ExecutedDdl] = ()
 ) -> tuple[ColumnToReload, ...]:
     """Return the reloads of columns whose stored values the shard's DDL may have changed."""
-    old, new = before.table.columns, after.table.columns
-    return tuple(
-        ColumnToReload(id, ReloadReason.CONVERTED, conversion_text(definition) + _in_session(before, after, id, ran))
-        for id, definition in new.items()
-        if id in old and definition is not None and _may_convert(old[id], definition, is_strict)
-    )
+    old, new, found = before.table.columns, after.table.columns, list[ColumnToReload]()
+    for id, definition in new.items():
+        if id in old and definition is not None:
+            how = _in_session(before, after, id, ran)
+            if how or _may_convert(old[id], definition, is_strict):
+                text = conversion_text(definition) + how + ("" if is_strict else " without strict mode")
+                found.append(ColumnToReload(id, ReloadReason.CONVERTED, text))
+    return tuple(found)
 
 
 def _in_session(before: Member, after: Member, id: int, ran: Sequence[ExecutedDdl]) -> str:
@@ -526,6 +528,8 @@ def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool
     both = join_definitions(old, new)
     if both is None or both.is_generated != new.is_generated:
         return True
+    if not is_strict and old.type != new.type and isinstance(new.type, TimeType):
+        return True  # an invalid date becomes zero
     if not is_strict and both.nullable and not new.nullable:
         return True
     return not meets(new.type, both.type) and not (is_strict and _is_checked(new.type))

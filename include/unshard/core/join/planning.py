@@ -333,7 +333,8 @@ def change_of(entry: QueueEntry, scene: JoinScene) -> Change:
     """Return a queued DDL as the join sees it."""
     texts, statement = entry.replacement or (entry.routed,), entry.statement
     zone = "" if fixed(statement.time_zone) == fixed(scene.time_zone) else statement.time_zone
-    return Change(tuple(ExecutedDdl(text, statement.sql_mode, zone) for text in texts), scene.schemas(entry.after))
+    ran = (ExecutedDdl(text, statement.sql_mode, zone, statement.timestamp) for text in texts)
+    return Change(tuple(ran), scene.schemas(entry.after))
 
 
 # --- the shards of the group
