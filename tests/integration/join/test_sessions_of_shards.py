@@ -141,6 +141,19 @@ def test_sessions_with_the_same_effect_agree(
         task.assert_settled()
 
 
+@pytest.mark.sample(reason="the old types do not interact")
+@pytest.mark.parametrize("old", ["b TIMESTAMP NULL", "b DATETIME", "b VARCHAR(30)"])
+def test_the_time_that_each_server_gives_to_null_is_read_again(
+    source_1: MariaDb, source_2: MariaDb, mariadb_target: MariaDb, unique: str, tmp_path: Path, old: str
+) -> None:
+    example = Example(old, "MODIFY b TIMESTAMP NOT NULL", f"{NEW_YEAR}, {CUT}", f"{NEXT_YEAR}, {CUT}", "NULL")
+    with following(unique, tmp_path, (source_1, source_2, mariadb_target), example) as task:
+        (view,) = coordinate.views(task.work().meta, resolved=True)
+        assert view.filled == ("b",)
+        reload_columns(task.work(), Shard("s2", TableId(task.name, "t_2")), ["b"])
+        task.assert_settled()
+
+
 @pytest.mark.test_all(reason="starts a MySQL; the decision does not depend on the target")
 def test_on_mysql(source_1: MariaDb, source_2: MariaDb, unique: str, tmp_path: Path) -> None:
     with MYSQL.running(tmp_path / "mysql") as target:

@@ -39,6 +39,7 @@ SESSION_DECIDES = {
         "'2020-02-31 10:00:00'",
     ),
     "zeros in dates": ("d DATETIME", "MODIFY d DATE", "sql_mode = ''", "sql_mode = NO_ZERO_IN_DATE", "'2020-00-10'"),
+    "a time for NULL": ("d DATETIME", "MODIFY d TIMESTAMP NOT NULL DEFAULT '2021-01-01'", *DAYS, "NULL"),
     "no strict mode": ("d INT", "MODIFY d INT NOT NULL DEFAULT 0", "sql_mode = ''", "sql_mode = ''", "NULL"),
 }
 

@@ -1,5 +1,7 @@
 """The part of a session that decides what a DDL does is a part of its fingerprint."""
 
+from dataclasses import replace
+
 import pytest
 
 from unshard.core.ddl.lineage import ExecutedDdl
@@ -8,6 +10,7 @@ from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, NO_BACKSLASH_ESCAPES
+from unshard.core.sql.words import TIME_FOR_NULL
 
 LATE = 1_577_919_600
 """2020-01-01 23:00:00 UTC."""
@@ -54,6 +57,12 @@ def ran(zone: str = "+08:00", mode: str = "") -> ExecutedDdl:
 )
 def test_conversions_that_the_session_decides(old: str, new: str, session: ExecutedDdl, how: str) -> None:
     assert converted_in(column(old), column(new), session) == how
+
+
+def test_timestamp_not_null_gets_the_time_of_each_server_for_null() -> None:
+    new = replace(column("timestamp"), nullable=False)
+    assert converted_in(column("datetime"), new, ran("")) == TIME_FOR_NULL
+    assert converted_in(replace(column("timestamp"), nullable=False), new, ran("")) == ""
 
 
 def test_zero_stays_with_no_auto_value_on_zero() -> None:

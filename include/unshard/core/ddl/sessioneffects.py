@@ -28,6 +28,7 @@ correct the values (`filled_by_each`):
 | DEFAULT CURRENT_TIMESTAMP, UUID(), RAND(), …      | the time of the DDL, or a value for each row  |
 | TIMESTAMP without a default, with                 | the time of the DDL                           |
 | explicit_defaults_for_timestamp off               |                                               |
+| changed to TIMESTAMP NOT NULL                     | the time of the DDL for NULL                  |
 | AUTO_INCREMENT, SERIAL, DEFAULT NEXT VALUE FOR …  | numbers in the row order of the server        |
 """
 
@@ -45,7 +46,7 @@ from unshard.core.relay.segment import Statement
 from unshard.core.sql.literals import BINARIES, INTEGERS
 from unshard.core.sql.mode import ANSI_QUOTES, MARIADB_ROUNDS, NAMES, NO_BACKSLASH_ESCAPES, NO_ZERO_IN_DATE, STRICT
 from unshard.core.sql.tokens import Token, outside
-from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
+from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES, TIME_FOR_NULL
 from unshard.core.structures.parsedtable import items
 from unshard.errors.ddl import DdlUnreadable
 
@@ -148,10 +149,10 @@ def note_of(fingerprint: str) -> str:
     return fingerprint[len(without_note(fingerprint)) :]
 
 
-def noted_columns(fingerprint: str) -> tuple[str, ...]:
-    """Return the columns whose values or definition the session of a DDL has decided."""
+def noted_columns(fingerprint: str, how: str = "") -> tuple[str, ...]:
+    """Return the columns whose values or definition the session of a DDL has decided, in this way or in any."""
     found = NOTE.search(fingerprint)
-    parts = found[1].split("; ") if found else []
+    parts = [part for part in found[1].split("; ") if how in part] if found else []
     names = (re.match(r"`((?:[^`]|``)+)`", part) for part in parts)
     return tuple(dict.fromkeys(name[1].replace("``", "`") for name in names if name))
 
@@ -191,6 +192,8 @@ def converted_in(old: Column, new: Column, ran: ExecutedDdl) -> str:
         return ""
     if (old.data_type == "timestamp") != (new.data_type == "timestamp"):
         found += [f"in '{fixed(ran.time_zone)}'"] if ran.time_zone else []
+    if new.data_type == "timestamp" and old.nullable and not new.nullable:
+        found.append(TIME_FOR_NULL)
     if old.data_type == "time" and new.data_type in TEMPORAL - {"time"}:
         found.append(f"on '{datetime.fromtimestamp(ran.timestamp, _zone(ran.time_zone)):%Y-%m-%d}'")
     if _has_fewer_digits(old, new) and ran.sql_mode & MARIADB_ROUNDS:

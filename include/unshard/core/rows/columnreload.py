@@ -16,13 +16,16 @@ from unshard.core.ddl.lock import DdlLock, Outcome
 from unshard.core.ddl.queue import OperatorDecision, ShardState
 from unshard.core.model import Shard, TableId, TableSchema, lowered
 from unshard.core.shown import shell
+from unshard.core.sql.words import TIME_FOR_NULL
 
 FILLED = (
     "fills old rows with each server's own value of {columns}: target and shards differ, as validate reports, until"
     " {columns} is reloaded from {shards} after this DDL: `unshard reload TASK --shard SHARD --columns {names}`;"
     " if it is in the table's key, or the table has no key, load the target anew"
 )
-MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
+MAY_FILL = re.compile(
+    rf"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b|{TIME_FOR_NULL}", re.IGNORECASE | re.DOTALL
+)
 CHUNK_BYTES = 4 << 20
 """Bytes of values that a chunk should have at most: windows of the source wait while it is read and written."""
 
@@ -125,7 +128,7 @@ def filled_columns(lock: DdlLock) -> tuple[str, ...]:
     """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
     texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
     is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
-    if is_not_executed or not (lock.is_forced or any(map(MAY_FILL.search, texts))):
+    if is_not_executed or not (lock.is_forced or any(map(MAY_FILL.search, (*texts, lock.fingerprint)))):
         return ()
     from unshard.core.ddl.lineage import ExecutedDdl
     from unshard.core.ddl.sessioneffects import filled_by_each, noted_columns  # these bring the tokenizer
@@ -134,4 +137,4 @@ def filled_columns(lock: DdlLock) -> tuple[str, ...]:
     explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
     filled = (name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))
     # Without `unlock`, the sessions of all shards had the same effect.
-    return tuple(dict.fromkeys((*filled, *(noted_columns(lock.fingerprint) if lock.is_forced else ()))))
+    return tuple(dict.fromkeys((*filled, *noted_columns(lock.fingerprint, "" if lock.is_forced else TIME_FOR_NULL))))

@@ -71,6 +71,9 @@ OWN_VALUES = words_of("""
 """)
 """Words in expressions whose value depends on the time, the row, the server or a variable that is in no binlog."""
 
+TIME_FOR_NULL = "with the time of each server for NULL"
+"""In the fingerprint of a DDL: the conversion of a column to TIMESTAMP NOT NULL."""
+
 ADDS_NO_COLUMN = words_of("""
     CHECK CONSTRAINT FOREIGN FULLTEXT INDEX KEY PARTITION PERIOD PRIMARY SPATIAL SYSTEM UNIQUE VECTOR
 """)
