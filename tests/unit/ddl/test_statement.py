@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from unshard.core.ddl.eventnames import view_of
 from unshard.core.ddl.parsed import DdlKind, Role
-from unshard.core.ddl.statement import fingerprint, read_ddl, retarget
+from unshard.core.ddl.statement import alter_specs, fingerprint, read_ddl, retarget
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
-from unshard.core.sql.tokens import Dialect
+from unshard.core.sql.tokens import MARIADB, Dialect, tokenize
 from unshard.core.structures.createtext import with_collation
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable
@@ -116,6 +116,21 @@ def test_read(sql: str, mode: int, kind: DdlKind, subjects: list[TableId]) -> No
     assert (kind is DdlKind.UNSUPPORTED) == bool(ddl.reason)
 
 
+@pytest.mark.parametrize(
+    ("specs", "numbers"),
+    [
+        ("ORDER BY a, b DESC", 1),
+        ("ORDER BY `order`, `by` ASC, c, ADD d INT", 2),
+        ("ORDER BY a, ENGINE=InnoDB, COMMENT 'x', FORCE", 4),
+        ("ADD c INT, ORDER BY a DESC, b, ALGORITHM=COPY", 3),
+    ],
+)
+def test_the_specifications_of_an_alter_table(specs: str, numbers: int) -> None:
+    text = f"ALTER TABLE t {specs}"
+    assert len(alter_specs(*tokenize(text, 0, MARIADB))) == numbers
+    assert read_ddl(text, 0, "d").kind is DdlKind.ALTER
+
+
 OTHER_OBJECTS = [
     "CREATE DEFINER=`root`@`%` AGGREGATE FUNCTION IF NOT EXISTS f (x INT) RETURNS INT BEGIN RETURN 1; END",
     "CREATE OR REPLACE DEFINER = CURRENT_USER() AGGREGATE FUNCTION f (x INT) RETURNS INT RETURN 1",
@@ -184,6 +199,9 @@ def test_pairs_of_rename() -> None:
     assert ddl.renames == ((TableId("x", "a"), TableId("y", "b")), (TableId("y", "c"), TableId("x", "a")))
 
 
+INDEXED = "CREATE OR REPLACE UNIQUE INDEX IF NOT EXISTS i USING BTREE ON `all`.`t` ((a + b))"
+
+
 @pytest.mark.parametrize(
     ("sql", "mode", "want"),
     [
@@ -195,6 +213,9 @@ def test_pairs_of_rename() -> None:
         ("ALTER /* a */ TABLE t1 ADD c INT -- end", 0, "ALTER   TABLE `all`.`t` ADD c INT"),
         ('ALTER TABLE "t1" ADD "c" INT', ANSI_QUOTES, 'ALTER TABLE `all`.`t` ADD "c" INT'),
         ("CREATE UNIQUE INDEX t1 ON db.t1 (a);", 0, "CREATE UNIQUE INDEX t1 ON `all`.`t` (a)"),
+        ("CREATE INDEX i ON t1 ((lower(t1.a)))", 0, "CREATE INDEX i ON `all`.`t` ((lower(a)))"),
+        ("CREATE OR REPLACE UNIQUE INDEX IF NOT EXISTS i USING BTREE ON .t1 ((db.t1.a + `t1`.b))", 0, INDEXED),
+        ("ALTER TABLE t1 ORDER BY t1.a DESC, b", 0, "ALTER TABLE `all`.`t` ORDER BY a DESC, b"),
         (
             "ALTER TABLE t1 ADD FOREIGN KEY (a) REFERENCES t1 (b)",
             0,

@@ -344,16 +344,19 @@ def specs_of(cursor: TokenCursor) -> Iterator[TokenCursor]:
     for position in range(begin, end + 1):
         word = cursor.tokens[position].word if position < end else ""
         depth += (word == "(") - (word == ")")
-        is_border = word == "," and depth == 0 and not _names_partitions(cursor, begin)
+        is_border = word == "," and depth == 0 and not _is_in_list(cursor, begin, position)
         if position == end or is_border:
             if position > begin:
                 yield TokenCursor(cursor.text, cursor.tokens[begin:position], cursor.schema)
             begin = position + 1
 
 
-def _names_partitions(cursor: TokenCursor, begin: int) -> bool:
-    """Whether the comma separates names, as in DROP PARTITION p0, p1."""
+def _is_in_list(cursor: TokenCursor, begin: int, comma: int) -> bool:
+    """Whether the comma separates names, as in DROP PARTITION p0, p1 and ORDER BY a, b DESC."""
     heads = [token.word for token in cursor.tokens[begin : begin + 2]]
+    following = [token.word for token in cursor.tokens[comma + 1 : comma + 3]]
+    if heads == ["ORDER", "BY"]:
+        return bool(following) and following[0] not in RESERVED and (*following, ",")[1] in (",", "ASC", "DESC")
     return len(heads) == 2 and heads[1] == "PARTITION" and heads[0] != "ADD"
 
 

@@ -183,11 +183,12 @@ def _superfluous(tokens: tuple[Token, ...]) -> list[tuple[int, int]]:
 
 
 def _subject(tokens: tuple[Token, ...]) -> tuple[str, int]:
-    """Return the name of the table of an ALTER or CREATE TABLE, and the number of the token after it; or "" and 0."""
-    words = [token.word for token in tokens[:10]]
-    if words[0] not in ("ALTER", "CREATE") or "TABLE" not in words:
+    """Return the table that a statement changes or creates, and the number of the token after it; or "" and 0."""
+    words = [token.word for token in tokens[:14]]
+    head = "ON" if "INDEX" in words[1:6] and "TABLE" not in words else "TABLE"
+    if words[0] not in ("ALTER", "CREATE") or head not in words:
         return "", 0
-    last = words.index("TABLE") + 1
+    last = words.index(head) + 1
     while last < len(words) and words[last] in ("IF", "NOT", "EXISTS", "."):
         last += 1
     while last + 2 < len(tokens) and tokens[last + 1].raw == ".":
