@@ -133,6 +133,16 @@ def test_two_columns_of_a_shard_are_never_one_column_of_the_target() -> None:
     assert dict(found.barred)[Way.NOTHING] == "rows of s2 shop_1.t would have two values for column r"
 
 
+def test_a_column_that_has_another_name_in_the_target_has_no_place_once_the_target_renames_it() -> None:
+    """The random game 0x1a6426: rows of s2 stopped after a way that was offered."""
+    first, wider = shard("s1", ("CHANGE a r BIGINT", "id int, r bigint")), "id int, x bigint, a int"
+    other = shard("s2", ("MODIFY x BIGINT", wider))
+    other = replace(other, queue=(replace(other.queue[0], before="id int, x int, a int"),))
+    skip = PendingSkip(other.shard, "x", 1, "alter table t change x a int")
+    found = ways_out(replace(conflict(first, other), pending_skips={other.shard: (skip,)}))
+    assert dict(found.barred)[Way.SAME] == "rows of s2 shop_1.t have column x, which the target would not have"
+
+
 def test_one_column_of_a_shard_is_never_two_columns_of_the_target() -> None:
     found = ways_out(conflict(shard("s1", ADD_R), shard("s2", A_TO_R, ("ADD c INT", "id int, r int, c int"))))
     assert found.offered == (Way.UNLOCKED,)

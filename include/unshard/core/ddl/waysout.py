@@ -278,7 +278,7 @@ class _Member:
             is_rename = len(step.removed) == len(step.added) == 1
             new = next(iter(step.added)) if is_rename else None
             found = names_moved(found, dict.fromkeys(step.removed, new))
-        if lost := frozenset(name for name, new in found.items() if new not in target and name not in self.moved):
+        if lost := frozenset(name for name, new in found.items() if new not in target):
             raise _NoWay(f"rows of {self.shard} have {_told(lost)}, which the target would not have")
         if twice := frozenset(name for name, count in Counter(found.values()).items() if count > 1):
             raise _NoWay(f"rows of {self.shard} would have two values for {_told(twice)}")
