@@ -151,6 +151,8 @@ def write_tasks(folder: Path, mode: str) -> None:
     options = {
         "schedule": "* * * * *",
         "lock-timeout": "10m",
+        "lock-deadline": "5m",
+        "lag-deadline": "5m",
         "storage-path": str(folder.resolve() / "storage"),
         "spark-connection": "spark_windows",
     }

@@ -3,14 +3,15 @@
 `[unshard] notifier` names a class, `package.module.Class`. When a task of unshard has failed finally, Airflow's
 context is passed to an instance that is made without arguments. A subclass of `FailureNotifier` receives an `Alert`
 instead, with the lock, the missing shards and the commands that help. When a task of a window that has failed works
-again, the context has the key `failing_since`. A failure of the notifier is logged and has no effect.
+again, the context has the key `failing_since`. A missed deadline has no task: the context has the alert itself under
+the key `alert`. A failure of the notifier is logged and has no effect.
 """
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseNotifier
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A failure, or its end, as sent to people: without secrets and values of rows."""
+    """A failure, its end, or a missed deadline, as sent to people: without secrets and values of rows."""
 
     dag: str
     run: str
@@ -38,6 +39,8 @@ class Alert:
     """The source of a task that works for one source."""
     failing_since: str = ""
     """Set if the task works again: the time of its first failure, in UTC."""
+    missed: str = ""
+    """Set if a deadline is missed: what lasts for too long. Then `task` is empty."""
     lock: str = ""
     ddl: str = ""
     missing: tuple[str, ...] = ()
@@ -48,6 +51,8 @@ class Alert:
     def title(self) -> str:
         """The alert in one line."""
         about = f"DDL lock {self.lock}" if self.lock else f"{self.dag}, run {self.run}"
+        if self.missed:
+            return f"unshard: {about}: {self.missed}"
         task = f"{self.task} of source {self.source}" if self.source else self.task
         outcome = f"works again; it has not worked since {self.failing_since} UTC" if self.failing_since else "failed"
         return f"unshard: {about}: {task} {outcome}"
@@ -59,10 +64,10 @@ class Alert:
 
 
 class FailureNotifier(BaseNotifier):
-    """Turns a failure into an alert. `send` logs it; override `send` in a subclass."""
+    """Turns Airflow's context into an alert. `send` logs it; override `send` in a subclass."""
 
     def notify(self, context: "Context") -> None:
-        """Send an alert about the failure, or its end, that Airflow's context describes."""
+        """Send an alert about what Airflow's context describes."""
         self.send(alert_of(context))
 
     def send(self, alert: Alert) -> None:
@@ -70,7 +75,9 @@ class FailureNotifier(BaseNotifier):
 
 
 def alert_of(context: Mapping[str, Any]) -> Alert:
-    """Return the alert for a failed task, with its lock if the task has one, or for one that works again."""
+    """Return the alert for a failed task, with its lock if it has one, for one that works again, or for a deadline."""
+    if missed := context.get("alert"):
+        return cast("Alert", missed)
     task, instance = context["task"], context["ti"]
     view: LockView | None = getattr(task, "seen", None)
     alert = Alert(

@@ -6,7 +6,6 @@ All of them are active from the start, so there is no order in which to enable t
 that is not handed over, and nothing runs before the full load is triggered.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from airflow.sdk import (
 )
 
 from unshard.config import ShardMode, Task, TaskMode
+from unshard_airflow import deadlines
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.checktasks import CheckTarget, ListTargets
 from unshard_airflow.cutovertasks import FIELDS, CutOver, PlanCutover
@@ -38,7 +38,6 @@ from unshard_airflow.replace import ReplaceDdl
 from unshard_airflow.versions import AssetOrTimeSchedule, CronTriggerTimetable
 from unshard_airflow.watch import BinlogTrigger
 
-NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=5)
@@ -67,10 +66,11 @@ FULL = "unshard_full__"
 SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
 JOIN = "unshard_join__"
+LAG = "unshard_lag__"
 CHECK = "unshard_check__"
 REPAIR = "unshard_repair__"
 CUTOVER = "unshard_cutover__"
-PREFIXES = (FULL, SYNC, DDL, JOIN, CHECK, REPAIR, CUTOVER)
+PREFIXES = (FULL, SYNC, DDL, JOIN, LAG, CHECK, REPAIR, CUTOVER)
 """The beginnings of the ids of DAGs; the name of the task follows."""
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
@@ -122,6 +122,12 @@ A rollout may take as long as it needs. Only a conflict fails its run, after `lo
 Task file: `{path}`, [state of the task]({page})
 """
 
+LAG_DOC = """Ends when the targets have all changes from before the run. It has a deadline: `lag-deadline`.
+
+Airflow's deadline alert tells people of a missed deadline, also while a source or the target is down.
+Task file: `{path}`, [state of the task]({page})
+"""
+
 
 def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     """Build the DAGs of a task, or only the wanted one; a task that only loads has no windows and no locks."""
@@ -132,6 +138,8 @@ def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     )
     if follows_join(task):
         kinds[JOIN] = join_dag
+    if task.task_mode.syncs and task.options.lag_deadline:
+        kinds[LAG] = lag_dag
     if task.task_mode is not TaskMode.DUMP:
         kinds |= {CHECK: check_dag, REPAIR: repair_dag}
     return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
@@ -196,7 +204,8 @@ def sync_dag(task: Task) -> DAG:
 def ddl_dag(task: Task) -> DAG:
     """Build `[unlock, replace] >> wait_for_shards >> execute_ddl`, the last once per source."""
     common = {"task_file": str(task.path)}
-    with _dag(DDL, task, DDL_DOC, schedule=None, max_active_runs=100) as dag:
+    late = deadlines.of_lock(task)
+    with _dag(DDL, task, DDL_DOC, schedule=None, max_active_runs=100, deadline=late) as dag:
         wait = WaitForShards(
             task_id="wait_for_shards", retries=WAIT_RETRIES, trigger_rule=TriggerRule.ALL_DONE, **common
         )
@@ -216,6 +225,14 @@ def join_dag(task: Task) -> DAG:
         FollowDifference(
             task_id="follow_difference", task_file=str(task.path), retries=WAIT_RETRIES, outlets=[work_asset(task)]
         )
+    return dag
+
+
+def lag_dag(task: Task) -> DAG:
+    """Build `caught_up`."""
+    each, late = task.options.lag_deadline, deadlines.of_lag(task)
+    with _dag(LAG, task, LAG_DOC, schedule=each, deadline=late) as dag:
+        deadlines.CaughtUp(task_id="caught_up", task_file=str(task.path), retries=WAIT_RETRIES)
     return dag
 
 
@@ -292,9 +309,7 @@ def _schedule(task: Task) -> Any:
     return AssetOrTimeSchedule(timetable=cron, assets=[work_asset(task)])
 
 
-def _dag(
-    prefix: str, task: Task, doc: str, schedule: Any, max_active_runs: int = 1, params: Mapping[str, Any] = NO_PARAMS
-) -> DAG:
+def _dag(prefix: str, task: Task, doc: str, schedule: Any, **options: Any) -> DAG:
     defaults = {
         "retries": RETRIES,
         "retry_delay": RETRY_DELAY,
@@ -307,10 +322,9 @@ def _dag(
         schedule=schedule,
         start_date=BEGINNING,
         catchup=False,
-        max_active_runs=max_active_runs,
         is_paused_upon_creation=False,
         default_args=defaults,
         doc_md=doc.format(path=task.path, page=at("unshard", "task", task.name)),
         tags=["unshard", task.name],
-        params=dict(params),
+        **({"max_active_runs": 1} | options),
     )

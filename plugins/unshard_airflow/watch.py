@@ -88,7 +88,7 @@ class TaskTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments."""
-        return f"{__name__}.{type(self).__name__}", self.arguments
+        return f"{type(self).__module__}.{type(self).__name__}", self.arguments
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -170,6 +170,21 @@ class Options:
         timedelta(hours=1),
         shown="1h",
     ).field
+    lock_deadline: timedelta = ConfigKey(
+        "lock-deadline",
+        duration(),
+        "Time that a DDL lock may be open before Airflow's deadline alert calls `[unshard] notifier`.",
+        timedelta(),
+        shown="none",
+    ).field
+    lag_deadline: timedelta = ConfigKey(
+        "lag-deadline",
+        duration(),
+        "Age of a change that the targets lack at which Airflow's deadline alert calls `[unshard] notifier`, at the "
+        "latest at twice this age. `unshard_lag__<task>` looks once in this time.",
+        timedelta(),
+        shown="none",
+    ).field
     contract_delay: timedelta = ConfigKey(
         "contract-delay",
         duration(),

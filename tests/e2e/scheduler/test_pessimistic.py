@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 from typing import Any
 from urllib.parse import urlsplit
@@ -391,6 +392,18 @@ def orders_to(merge: Merge, lock: str) -> list[Any]:
     return merge.target.run(f"SELECT action, who, via FROM {merge.name}_meta.operator_action WHERE lock_id = '{lock}'")
 
 
+def assert_deadlines_told(airflow: Airflow, merge: Merge, lock: str) -> None:
+    """A run has missed the deadline of the lock; another one misses that of the lag, then ends with the lag."""
+    dag, alerts = f"unshard_lag__{merge.name}", merge.folder / "alerts"
+    late = f"DDL lock {lock}: is open for longer than 1 s"
+    airflow.await_true(lambda: late in alerts.read_text(), SECONDS, "the alert of the lock")
+    assert f"shards that have not reached it: north-1 {merge.name}_a.orders_2" in alerts.read_text().partition(late)[2]
+    airflow.api("PATCH", f"dags/{dag}", {"is_paused": False})
+    lacking = f"unshard: {dag}, run .*: the targets have lacked changes for longer than 10 s\nnorth-1: lag [1-9]"
+    airflow.await_true(lambda: re.search(lacking, alerts.read_text()), SECONDS, "the alert of the lag")
+    airflow.api("PATCH", f"dags/{dag}", {"is_paused": True})
+
+
 def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     airflow: Airflow, merge: Merge, impatient: Merge, browser: Browser
 ) -> None:
@@ -399,6 +412,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     told = (impatient.folder / "alerts").read_text().partition(f"DDL lock {lock}: wait_for_shards failed")[2]
     for help_ in ("shards that have not reached it: north-1 impatient_a.orders_2", f"unshard unlock {task} {lock}"):
         assert help_ in told, "the notifier was told"
+    assert_deadlines_told(airflow, impatient, lock)
 
     log_in(browser, airflow, "viewer")
     clear = json.dumps({"dag_run_id": lock, "task_ids": ["unlock"], "only_failed": False, "dry_run": False})

@@ -43,6 +43,7 @@ for tasks, wanted in json.loads(sys.argv[2]):
             "shown": {t.task_id: t.task_display_name for t in dag.tasks},
             "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
             "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
+            "deadlines": [(type(d.reference).__name__, str(d.interval), d.callback.path) for d in dag.deadline or ()],
             "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
         }
         for name, dag in bag.dags.items()
@@ -50,7 +51,7 @@ for tasks, wanted in json.loads(sys.argv[2]):
     told.append({"errors": bag.import_errors, "dags": dags, "loaded": sorted(set(sys.modules) - before)})
 json.dump(told, open(sys.argv[3], "w"))
 """
-KINDS = ("sync", "full", "ddl", "join")
+KINDS = ("sync", "full", "ddl", "join", "lag")
 
 
 def parsed(folder: Path, *cases: tuple[Path, str]) -> list[dict[str, Any]]:
@@ -86,6 +87,7 @@ def task_files(folder: Path) -> Path:
         (tasks / f"{mode}.yaml").write_text(of_mode)
     (tasks / "twin.yaml").write_text(example)
     joined = example.replace("orders_merge", "rollout").replace("shard-mode: pessimistic", "shard-mode: optimistic")
+    joined = joined.replace("unshard:\n", "unshard:\n  lock-deadline: 1h\n  lag-deadline: 10m\n")
     (tasks / "rollout.yaml").write_text(joined)
     (tasks / "broken one.yaml").write_text("name: broken\nno-such-key: hunter2\n")
     return tasks
@@ -126,7 +128,7 @@ def test_six_dags_per_task(bag: dict[str, Any]) -> None:
         for kind in ("full", "sync", "ddl", "check", "repair", "cutover")
         for task in ("orders_merge", "other", "only_incremental", "rollout")
     }
-    expected.add("unshard_join__rollout")
+    expected |= {"unshard_join__rollout", "unshard_lag__rollout"}
     expected |= {f"unshard_{kind}__only_load" for kind in ("full", "check", "repair")} | {"unshard_full__only_dump"}
     assert set(bag["dags"]) == expected
 
@@ -158,6 +160,16 @@ def test_a_task_in_optimistic_mode_has_a_run_for_each_difference(bag: dict[str, 
     assert sync["edges"]["differences"] == ["start_difference"]
     assert sync["labels"]["start_difference"] == "{{ task.difference }}"
     assert (join["edges"], join["runs"]) == ({"follow_difference": []}, 100)
+
+
+def test_only_a_task_with_deadlines_has_deadline_alerts(bag: dict[str, Any]) -> None:
+    found = {name: dag["deadlines"] for name, dag in bag["dags"].items() if dag["deadlines"]}
+    reference = "DagRunQueuedAtDeadline"
+    assert found == {
+        "unshard_ddl__rollout": [[reference, "1:00:00", "unshard_airflow.deadlines.lock_is_late"]],
+        "unshard_lag__rollout": [[reference, "0:10:00", "unshard_airflow.deadlines.targets_lag"]],
+    }
+    assert bag["dags"]["unshard_lag__rollout"]["timetable"] == "DeltaTriggerTimetable"
 
 
 def test_full_goes_from_precheck_to_handover(bag: dict[str, Any]) -> None:
@@ -220,7 +232,7 @@ def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         assert dag["paused"] is False
         expected = {"failed": 0, "targets_follow": 0, "plan": 0, "cut_over": 0}
-        expected |= dict.fromkeys(("wait_for_shards", "replace", "follow_difference"), 10)
+        expected |= dict.fromkeys(("wait_for_shards", "replace", "follow_difference", "caught_up"), 10)
         assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items()), name
 
 

@@ -1,5 +1,6 @@
 """What the tasks of a lock's run ask, take for an answer, and tell people when they fail."""
 
+import asyncio
 import json
 import os
 import sys
@@ -246,6 +247,24 @@ def test_alert_of_another_task_says_what_failed() -> None:
     alert = alert_of(context_of(SimpleNamespace(), exception=None))
     assert (alert.lock, alert.remedies) == ("", ())
     assert alert.text == "unshard: unshard_ddl__m, run m-shop.orders-1: wait_for_shards failed"
+
+
+def test_alert_of_a_missed_deadline_comes_although_the_state_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unshard_airflow import alerts, deadlines
+
+    sent: list[alerts.Alert] = []
+
+    class Chat(alerts.FailureNotifier):
+        def send(self, alert: alerts.Alert) -> None:
+            sent.append(alert)
+
+    monkeypatch.setattr(deadlines, "notify", Chat())
+    run = {"dag_id": "unshard_lag__m", "dag_run_id": "scheduled__1", "run_after": "2026-01-01T00:00:00Z"}
+    asyncio.run(deadlines.targets_lag("no such file", "10 min 0 s", {"dag_run": run, "deadline": {}}))
+    (alert,) = sent
+    about = "unshard: unshard_lag__m, run scheduled__1"
+    assert alert.title == f"{about}: the targets have lacked changes for longer than 10 min 0 s"
+    assert alert.error.startswith("the state of the task cannot be read: [US-1002] ")
 
 
 told_of: list[Any] = []

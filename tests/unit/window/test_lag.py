@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.task.lag import Lag, OldestMissing, Unread, lag_of, longest
+from unshard.core.task.lag import Lag, OldestMissing, Unread, lag_of, longest, may_lack
 from unshard.core.task.state import Phase, task_phase
 
 CASES = [
@@ -24,6 +24,21 @@ CASES = [
 @pytest.mark.parametrize(("missing", "want", "text"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_lag(missing: OldestMissing, want: Lag, text: str) -> None:
     assert (lag_of(missing), str(want)) == (want, text)
+
+
+@pytest.mark.parametrize(
+    ("lag", "lacks"),
+    [
+        (Lag(0), False),
+        (Lag(38), False),
+        (Lag(39), True),
+        (Lag(40), True),
+        (Lag(1, is_least=True), True),
+        (Lag(None), True),
+    ],
+)
+def test_changes_from_before_a_moment_that_targets_may_lack(lag: Lag, lacks: bool) -> None:
+    assert may_lack(lag, moment=1000.0, now=1039.5) is lacks
 
 
 def test_the_lag_of_a_task_is_the_longest() -> None:

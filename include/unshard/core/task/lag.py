@@ -78,6 +78,13 @@ def lag_of(missing: OldestMissing) -> Lag:
     return Lag(max(1, int(max(ages))), is_least)
 
 
+def may_lack(lag: Lag, moment: float, now: float) -> bool:
+    """Whether the targets may lack a change from before a moment; both are in seconds since 1970."""
+    if lag.seconds is None or lag.is_least:
+        return True
+    return lag.seconds > 0 and now - lag.seconds - 1 < moment
+
+
 def longest(lags: Iterable[Lag]) -> Lag:
     """Return the lag of a task from those of its sources."""
     each = tuple(lags)

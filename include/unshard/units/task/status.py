@@ -24,7 +24,7 @@ from unshard.core.model import Location, TableId
 from unshard.core.rows.columnreload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
-from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest
+from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest, may_lack
 from unshard.core.task.state import PauseState, Phase, task_phase
 from unshard.core.validate.ledger import Proof
 from unshard.core.window.suspension import SuspendedTarget
@@ -156,6 +156,12 @@ def status_in(
     each = [_known(meta, instance.source.id, rates) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
+
+
+def lacking_before(meta: MetaReader, task: Task, connections: Connections, moment: float) -> list[SourceStatus]:
+    """Return the handed-over sources with changes from before a moment that their targets may lack."""
+    found, now = status_in(meta, task, connections), time.time()
+    return [each for each in found if each.phase is Phase.SYNC and may_lack(each.lag, moment, now)]
 
 
 def measured(task: Task, connections: Connections = environment_connections) -> list[Measurement]:
