@@ -1,6 +1,7 @@
 """The lag on real servers: SET timestamp makes changes as old as a test needs, so nothing waits."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 from tests.integration.task.test_lock_page import browse
 from tests.livetask import LiveTask, living
 from unshard.cli import main
+from unshard.config import environment_connections
 from unshard.core.task.state import Phase
+from unshard.units.task.status import lacking_before
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -61,6 +64,25 @@ def test_idle_time_does_not_count(task: LiveTask, capsys) -> None:
     task.run()
     assert lag(task, capsys) == 0
     task.assert_settled()
+
+
+def test_changes_from_before_a_moment(task: LiveTask) -> None:
+    """A run of `unshard_lag__<task>` waits for these."""
+
+    def lacking(age: int) -> list[str]:
+        work = task.work()
+        found = lacking_before(work.meta, work.task, environment_connections, time.time() - age)
+        return [each.source for each in found]
+
+    assert lacking(0) == []
+    change(task, "s1", 5000, "INSERT INTO t_1 VALUES (1, 1)")
+    change(task, "s2", 2000, "INSERT INTO t_1 VALUES (2001, 1)")
+    assert (lacking(1000), lacking(4000), lacking(6000)) == (["s1", "s2"], ["s1"], [])
+    main(["stop", str(task.path)])
+    assert lacking(1000) == []
+    main(["resume", str(task.path)])
+    task.run()
+    assert lacking(0) == []
 
 
 def test_a_new_file_of_the_binlog_is_no_change(task: LiveTask, capsys) -> None:

@@ -25,7 +25,7 @@ from unshard.core.rows.columnreload import Reload
 from unshard.core.rows.rowerrors import CollisionState
 from unshard.core.rows.writepath import Writing
 from unshard.core.task.lag import NOTHING_WAITS, Lag, OldestMissing, Unread, Waiting, lag_of, longest, may_lack
-from unshard.core.task.state import PauseState, Phase, task_phase
+from unshard.core.task.state import PauseKind, PauseState, Phase, task_phase
 from unshard.core.validate.ledger import Proof
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
@@ -159,7 +159,13 @@ def status_in(
 
 
 def lacking_before(meta: MetaReader, task: Task, connections: Connections, moment: float) -> list[SourceStatus]:
-    """Return the handed-over sources with changes from before a moment that their targets may lack."""
+    """Return the handed-over sources with changes from before a moment that their targets may lack.
+
+    A stopped task has none: it is not expected to go on.
+    """
+    pause = meta.pauses.get()
+    if pause is not None and pause.kind is PauseKind.STOPPED:
+        return []
     found, now = status_in(meta, task, connections), time.time()
     return [each for each in found if each.phase is Phase.SYNC and may_lack(each.lag, moment, now)]
 
