@@ -16,7 +16,11 @@ _VALUES = (
     re.compile(r"(\bconstant\s+)(?!'…').*?(?=\s+overflows\b)", re.IGNORECASE | re.DOTALL),
     re.compile(r"(\binvalid\s+vector\s+text:)(?!\s*'…')[^\n]*", re.IGNORECASE),
     re.compile(r"(\b(?:handle|indexValues)=)(?!'…')(?:\{.*?\}(?=[,}])|[^,}]*)", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(\bpartition\s+for\s+value\s+)(?!'…')[^\n]*", re.IGNORECASE),
+    re.compile(r"(\bpartition\s+for\s+value\s+|\brow\s+in\s+wrong\s+partition\s+)(?!'…')[^\n]*", re.IGNORECASE),
+    re.compile(r"(\billegal\s+\w+\s+)'.*'(?=\s+value\s+found\b)", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(\bcannot\s+convert\s+)'.*'(?=\s+character\b)", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(\b(?:longitude|latitude)\s+)(?!'…')\S+(?=\s+is\s+out\s+of\s+range\b)", re.IGNORECASE),
+    re.compile(r"(\bassertion\s+failed:\s+key:\s+)(?!'…')[^,\s]+", re.IGNORECASE),
     re.compile(r"(\bout\s+of\s+range\s+in\s+)'(?!…').*'", re.IGNORECASE | re.DOTALL),
     re.compile(r"(\bparsing\s+)\"(?:[^\"\\]|\\.)*\"", re.IGNORECASE),
 )
@@ -30,10 +34,11 @@ _SECRET = re.compile(r"`?\w*(?:PASSWORD|PASSWD|SECRET|SECRET_KEY|SST_AUTH)`?|AUT
 _WITH_KEYS = re.compile(r"\w*PASSWORD|(?:AES|DES)_(?:EN|DE)CRYPT|ENCRYPT|ENCODE|DECODE", re.IGNORECASE)
 """Functions one of whose arguments is a secret."""
 _INSIDE = re.compile(
-    r"\b\w*(?:PASSWORD|PASSWD|PWD|SECRET|SECRET[-_][\w-]*KEY)\b\s*(?:=|(?:\\?[\"'])+\s*\w)|://[^\s/@'\"]*:[^\s/@'\"]+@",
+    r"\b\w*(?:PASSWORD|PASSWD|PWD|SECRET|SECRET[-_][\w-]*KEY)\b\s*(?:=|(?:\\?[\"'])+\s*\w)|://[^\s/@'\"]*:[^\s/@'\"]+@"
+    r"|\bIDENTIFIED\b[^'\"]*(?:''|\"\"|\\[\"'])",
     re.IGNORECASE,
 )
-"""A secret in the value of an option: that of a CONNECT table, the comment of a SPIDER table, an address."""
+"""A secret in a string: an option of a CONNECT table, the comment of a SPIDER table, an address, a statement."""
 _ASSIGNMENT = "SET PASSWORD"
 _CLAUSES_OF_ACCOUNTS = frozenset(("IDENTIFIED", _ASSIGNMENT))
 _NAMES_SECRET = re.compile(r"\bIDENTIFIED\b|PASSWORD|\bCONNECTION\b", re.IGNORECASE)
