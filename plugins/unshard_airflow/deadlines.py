@@ -65,10 +65,11 @@ class LagTrigger(TaskTrigger):
         since, told = datetime.fromisoformat(self.since), list[str]()
 
         def is_over() -> bool:
-            found = lags(lagging(work, since))
-            if told != found:
-                self.log.info("changes from before %s: %s", self.since, "; ".join(found) or "the targets have all")
-            told[:] = found
+            found = lagging(work, since)
+            names = [each.source for each in found]
+            if told != names:
+                self.log.info("changes from before %s: %s", self.since, "; ".join(lags(found)) or "none is missing")
+            told[:] = names
             return not found
 
         return is_over
