@@ -38,7 +38,7 @@ from unshard.binlog.values import float_text
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.missingcolumns import implicit_value
 from unshard.core.sql.charsets import encode
-from unshard.core.sql.literals import INTEGERS, TEXTS
+from unshard.core.sql.literals import EXACT, INTEGERS, TEXTS
 from unshard.errors.rows import DefaultUnknown, PartialRowImage
 
 # --- defaults ---
@@ -108,7 +108,7 @@ def _decimal(column: Column, text: str) -> bytes | None:
     if "zerofill" in column.column_type:
         return None
     scale = (*column.numbers, 0, 0)[1]
-    return format(Decimal(_inside(text)).quantize(Decimal(1).scaleb(-scale)), "f").encode()
+    return format(Decimal(_inside(text)).quantize(Decimal(1).scaleb(-scale), context=EXACT), "f").encode()
 
 
 def _float(code: str) -> Callable[[Column, str], bytes | None]:

@@ -24,6 +24,7 @@ from unshard.core.join.decision import (
     decide_waiting,
     group_after,
     hindering,
+    steps_to_join,
     wanted,
 )
 from unshard.core.join.difference import (
@@ -232,8 +233,10 @@ class World:
         return hindering({s: ShardProgress(Location("b.1", 1), None, s in late) for s in self.upstream})
 
     def contract(self) -> bool:
-        steps = contracting(self.group, self.target)
-        if not steps or self.hindering():
+        """Contract the target; after a death between two statements, first execute what is left of an expansion."""
+        left = steps_to_join(self.group, self.target)
+        steps = (*left.first, *left.expanding) or contracting(self.group, self.target)
+        if not steps or self.hindering() or any(map(self.rejects, steps)):
             return False
         for step in steps:
             self.execute(step, self.group)
@@ -253,6 +256,12 @@ class World:
                 self.rows[key][id] = row[member.names[id]]
         self.group = reloaded(self.group, shard, ids)
         return True
+
+    def rejects(self, step: Step) -> bool:
+        """Whether rows from before their shard dropped a column have NULL where other shards have NOT NULL."""
+        if not isinstance(step, ChangeColumn) or step.after.is_generated or step.after.nullable:
+            return False
+        return any(row.get(step.id) is None for row in self.rows.values())
 
     def execute(self, step: Step, group: Group) -> None:
         """Run one step on the structure and the rows of the target."""

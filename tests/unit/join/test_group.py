@@ -186,6 +186,10 @@ def test_equal_fills(one: str, other: str, same: bool) -> None:
         ("'2026-01-31'", "DATE", "'2026-01-31'"),
         ("'abc'", "DOUBLE", "NULL"),
         ("1.5", "DOUBLE", "1.5"),
+        ("1.5", "DECIMAL(65,30)", "1.5"),
+        (f"{10**34}.5", "DECIMAL(65,30)", f"{10**34}.5"),
+        ("'1e300'", "DECIMAL(65,30) NOT NULL", f"0.{'0' * 30}"),
+        ("0.0000000000000000000000000000005", "DECIMAL(65,30)", "NULL"),
         ("NULL", "INT NOT NULL", "NULL"),
     ],
 )

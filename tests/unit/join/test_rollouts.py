@@ -19,6 +19,8 @@ TABLE = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, c VARCHAR(9), d DECIMAL(8,2), e ENUM('x','y'), "
     "g INT, UNIQUE KEY u (b), KEY k (c))"
 )
+COLUMN_OF = {"u": "b", "k": "c"}
+"""The columns of the indexes."""
 DEFAULTS = ("", " DEFAULT 0", " DEFAULT -1", " DEFAULT now()", " NOT NULL", " NOT NULL DEFAULT 7")
 
 
@@ -113,12 +115,13 @@ class Rollout(Play):
 
     @staticmethod
     def is_apart(one: int, other: int) -> bool:
-        """Whether two migrations concern different columns."""
+        """Whether two migrations concern different columns; a dropped column takes its index with it."""
         words = [
             {word.strip("(),").lower() for clause in MIGRATIONS[n].forth(random.Random(0)) for word in clause.split()}
             & {*"abcdegkmpu", "n1", "n2"}
             for n in (one, other)
         ]
+        words = [{COLUMN_OF.get(word, word) for word in each} for each in words]
         return not words[0] & words[1]
 
     def script(self, numbers: list[int]) -> list[str]:

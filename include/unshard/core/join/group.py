@@ -57,7 +57,7 @@ from unshard.core.join.jointables import (
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.missingcolumns import filled_value, implicit_value
 from unshard.core.sql import charsets
-from unshard.core.sql.literals import BINARIES, TEXTS
+from unshard.core.sql.literals import BINARIES, EXACT, TEXTS
 from unshard.core.sql.mode import STRICT
 from unshard.core.structures.columntypes import (
     BinaryType,
@@ -630,6 +630,6 @@ def _holds_number(kind: IntegerType | DecimalType, number: Decimal | None) -> bo
     if number is None or not number.is_finite() or (number < 0 and kind.is_unsigned):
         return False
     if isinstance(kind, DecimalType):
-        return abs(number) < 10**kind.whole and number == round(number, kind.scale)
+        return abs(number) < 10**kind.whole and number == number.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
     bits = kind.bits if kind.is_unsigned else kind.bits - 1
     return number == int(number) and (0 if kind.is_unsigned else -(1 << bits)) <= number < 1 << bits

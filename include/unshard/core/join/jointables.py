@@ -25,6 +25,7 @@ from enum import Enum
 from functools import lru_cache, reduce
 
 from unshard.core.model import Column, TableSchema
+from unshard.core.sql.literals import EXACT
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import Token, TokenKind, closing
 from unshard.core.structures.columntypes import (
@@ -336,7 +337,7 @@ def _normal_default(text: str) -> str:
         number = Decimal(text)
     except InvalidOperation:
         return MOMENT.sub("current_timestamp()", text)
-    return format(number.normalize(), "f" if abs(number.adjusted()) < MOST_DIGITS else "e")
+    return format(number.normalize(EXACT), "f" if abs(number.adjusted()) < MOST_DIGITS else "e")
 
 
 def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection[str]) -> Expression | None:

@@ -16,7 +16,7 @@ DECIMAL gets into a document by JSON_REPLACE only. TiDB's JSON has no DECIMAL.
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import NamedTuple
 
 from unshard.core.model import Column
@@ -28,6 +28,8 @@ MAYBE = rb"\d[\d.]{15}|\.\d+0(?:[^\d]|$)|0\.0000"
 """Matches in every text with such a number, and in few others."""
 DIGITS, SCALE = 65, 30
 """The limits of DECIMAL."""
+EXACT = Context(prec=1000)
+"""Rounds no DECIMAL and no DOUBLE; Python's own context rounds to 28 digits."""
 LEAST, FIRST_WITH_EXPONENT = 1e-15, 1e15
 """Between them a server prints doubles without an exponent."""
 _MAYBE = re.compile(MAYBE)

@@ -30,7 +30,7 @@ from functools import lru_cache
 
 from unshard.core.model import Column, TableId
 from unshard.core.sql.charsets import canonical
-from unshard.core.sql.literals import BINARIES, TEXTS
+from unshard.core.sql.literals import BINARIES, EXACT, TEXTS
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, edited, outside, tokenize
 from unshard.core.structures.constraintnames import CHECK, OWN, constraint_names, made_end, named_after
@@ -164,7 +164,8 @@ def _number(column: Column, text: str, double: Callable[[float], str]) -> str:
     try:
         if column.data_type == "decimal":
             scale = re.search(r",(\d+)\)", column.column_type)
-            return format(Decimal(text).quantize(Decimal(1).scaleb(-int(scale[1]) if scale else 0)), "f")
+            least = Decimal(1).scaleb(-int(scale[1]) if scale else 0)
+            return format(Decimal(text).quantize(least, context=EXACT), "f")
         if column.column_type in ("float", "double"):
             value = float(f"{float(text):.6g}") if column.column_type == "float" else float(text)
             return double(value)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TypeGuard
 
 from unshard.core.rows.rowerrors import RowError
+from unshard.core.sql.literals import EXACT
 from unshard.core.window.suspension import SuspendedTarget
 
 Key = tuple[str | None, ...]
@@ -35,7 +36,7 @@ def _folded(value: str) -> str:
     plain = "".join(each for each in unicodedata.normalize("NFKD", value) if not unicodedata.combining(each))
     plain = _ZERO_FRACTION.sub(r"\1", plain.casefold().strip(" \0"))
     try:
-        return str(Decimal(plain).normalize() + 0) if plain[:1] in "+-.0123456789" and plain else plain
+        return str(EXACT.add(Decimal(plain).normalize(EXACT), 0)) if plain[:1] in "+-.0123456789" and plain else plain
     except InvalidOperation:
         return plain
 
