@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pymysql.err import OperationalError
 
 from tests.dying import Died
 from tests.livetask import LiveTask, living
@@ -38,6 +39,7 @@ COLUMNS = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT NOT NULL, v INT"}
 """Rows of t have a key, rows of u have none."""
 KINDS = ("INT", "BIGINT", "VARCHAR(20)", "DECIMAL(9,2)", "INT NOT NULL DEFAULT 7", "VARCHAR(9) DEFAULT 'ä''b'")
 STEPS = 60
+WRONG_SUB_KEY = 1089
 
 
 class Sequence:
@@ -95,13 +97,21 @@ class Game:
         self.shapes = {group: self.shapes_of(group) for group in "tu"}
 
     def shapes_of(self, group: str) -> list[str]:
-        """Run the sequence on a table that is not a shard; return the shape after each of its DDLs."""
+        """Run the sequence on a table that is not a shard; return the shape after each of its DDLs.
+
+        An index of a column that becomes shorter by DROP and ADD is refused (1089). Then no shard runs this DDL.
+        """
         server, name = self.task.sources["s1"], f"{self.task.name}.plain_{group}"
         server.run(f"CREATE TABLE {name} ({COLUMNS[group]})")
         found = []
         with contextlib.closing(connect(server.server)) as connection:
             for spec in ("FORCE", *self.sequences[group]):
-                server.run(f"ALTER TABLE {name} {spec}")
+                try:
+                    server.run(f"ALTER TABLE {name} {spec}")
+                except OperationalError as error:
+                    assert error.args[0] == WRONG_SUB_KEY, spec
+                    self.sequences[group].remove(spec)
+                    continue
                 found.append(read_schema(connection, TableId(self.task.name, f"plain_{group}")).shape)
         return found
 
