@@ -179,6 +179,8 @@ class Between:
             payload = talk.hear()
             if talk.number == 1 and payload[:1] != bytes((COM_QUIT,)):
                 self.commands.append(payload)
+                # Such a request is right after LOAD DATA LOCAL; the client would wait for the answer to its rows.
+                self.number += len(self.commands) - 1 == self.number and b"LOCAL INFILE" in payload
                 if len(self.commands) - 1 == self.number:
                     break
             server.sendall(struct.pack("<I", len(payload) | (talk.number - 1) % 256 << 24) + payload)
