@@ -66,7 +66,8 @@ dist: $(READY) ## build the two wheels into build/dist and check them
 	@rm -rf build/dist
 	@for part in . plugins; do $(VENV)/bin/uv build --quiet --wheel --out-dir build/dist $$part || exit 1; done
 	@$(VENV)/bin/uv tool run --quiet twine check --strict build/dist/*.whl
-	@$(VENV)/bin/uv tool run --quiet check-wheel-contents build/dist
+	@$(VENV)/bin/uv tool run --quiet check-wheel-contents build/dist/unshard-*.whl
+	@$(VENV)/bin/uv tool run --quiet check-wheel-contents --toplevel airflow,unshard_airflow build/dist/apache_*.whl
 
 matrix: dist ## try the wheels with each combination of Airflow, Spark and Python, and write docs/compatibility.md
 	@$(PYTHON) -m tests.suite.matrix --page docs/compatibility.md

@@ -32,3 +32,10 @@ def test_the_wheel_of_the_engine_has_the_package_and_the_jobs_of_spark(tmp_path:
 def test_the_wheel_of_the_provider_has_the_plugin_and_the_dag_files(tmp_path: Path) -> None:
     own = files("plugins/unshard_airflow", "unshard_airflow") | files("plugins/airflow", "airflow")
     assert built("plugins", tmp_path) == own | files("dags", "unshard_airflow/dags")
+
+
+@pytest.mark.test_all("asks PyPI for the tools that check wheels")
+def test_make_dist_accepts_both_wheels() -> None:
+    found = subprocess.run(["make", "dist"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.count("PASSED") == found.stdout.count(": OK") == 2
