@@ -249,6 +249,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path),
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLE),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(folder / "bundles"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         EXECUTOR: "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",

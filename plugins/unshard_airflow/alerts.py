@@ -62,6 +62,10 @@ class Alert:
         """The whole alert, in lines."""
         return "\n".join((self.title, *filter(None, (self.error,)), *self.remedies))
 
+    def about(self, view: "LockView") -> "Alert":
+        """Return the alert with the facts of a lock."""
+        return replace(self, lock=view.id, ddl=statement(view.ddl), missing=tuple(map(str, view.missing)))
+
 
 class FailureNotifier(BaseNotifier):
     """Turns Airflow's context into an alert. `send` logs it; override `send` in a subclass."""
@@ -89,9 +93,7 @@ def alert_of(context: Mapping[str, Any]) -> Alert:
         context.get("failing_since", ""),
         remedies=tuple(map(refusal, getattr(task, "remedies", lambda: ())())),
     )
-    if view is None:
-        return alert
-    return replace(alert, lock=view.id, ddl=statement(view.ddl), missing=tuple(map(str, view.missing)))
+    return alert if view is None else alert.about(view)
 
 
 def notify(context: Mapping[str, Any]) -> None:

@@ -4,8 +4,9 @@
     dag_bundle_config_list = [{"name": "unshard", "classpath": "airflow.provider.unshard.UnshardTasksBundle",
         "kwargs": {}}]
 
-The version is a digest of the task files, for people. A run is never bound to a version: unshard works with the present
-task file, and the meta tables say what has begun.
+The version is a digest of the task files, for people. No run is bound to a version (disable_bundle_versioning): unshard
+works with the present task file, and the meta tables say what has begun. Airflow would also remove the folders of old
+versions, which do not exist here, and its scheduler would end.
 """
 
 import hashlib

@@ -6,7 +6,7 @@ A deadline is a time by which a DAG run must end. Each lock has a run of its own
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from airflow.sdk.definitions.deadline import (  # type: ignore[attr-defined]  # 
 )
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
-from unshard.core.masking import refusal, statement
+from unshard.core.masking import refusal
 from unshard.core.shown import lasting, shell, visible
 from unshard_airflow.alerts import Alert, notify
 from unshard_airflow.connections import airflow_connections, ask_on_this_loop
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.config import Task
-    from unshard.units.task.status import SourceStatus
     from unshard.units.work import Work
 
 LOOK_SECONDS = 5.0
@@ -65,11 +64,10 @@ class LagTrigger(TaskTrigger):
         since, told = datetime.fromisoformat(self.since), list[str]()
 
         def is_over() -> bool:
-            found = lagging(work, since)
-            names = [each.source for each in found]
-            if told != names:
-                self.log.info("changes from before %s: %s", self.since, "; ".join(lags(found)) or "none is missing")
-            told[:] = names
+            found = lags(work, since)
+            if told != [*found]:
+                self.log.info("changes from before %s: %s", self.since, "; ".join(found.values()) or "none is missing")
+            told[:] = found
             return not found
 
         return is_over
@@ -78,16 +76,13 @@ class LagTrigger(TaskTrigger):
         return TaskSuccessEvent()
 
 
-def lagging(work: "Work", since: datetime) -> "list[SourceStatus]":
-    """Return the handed-over sources with changes from before that time which the targets may lack."""
+def lags(work: "Work", since: datetime) -> dict[str, str]:
+    """Return a line for each handed-over source with changes from before that time which the targets may lack."""
     from unshard.units.task.status import lacking_before
 
-    return lacking_before(work.meta, work.task, airflow_connections, since.timestamp())
-
-
-def lags(found: "Sequence[SourceStatus]") -> list[str]:
-    """Return one line for each source."""
-    return [f"{each.source}: lag {each.lag}" + (f", {refusal(str(each.error))}" * bool(each.error)) for each in found]
+    found = lacking_before(work.meta, work.task, airflow_connections, since.timestamp())
+    errors = {each.source: f", {refusal(str(each.error))}" for each in found if each.error}
+    return {each.source: f"{each.source}: lag {each.lag}{errors.get(each.source, '')}" for each in found}
 
 
 def of_lock(task: "Task") -> list[DeadlineAlert]:
@@ -142,7 +137,7 @@ def _described(alert: Alert, task_file: str, described: Described, run: Mapping[
         with open_work(task_with_options(Path(task_file)), airflow_connections, only_reads=True) as work:
             return described(alert, work, run)
     except Exception as error:  # people must be told above all if the target is down
-        return replace(alert, error=f"the state of the task cannot be read: {statement(refusal(str(error)))}")
+        return replace(alert, error=f"the state of the task cannot be read: {refusal(str(error))}")
 
 
 def _with_lock(alert: Alert, work: "Work", run: Mapping[str, Any]) -> Alert | None:
@@ -151,15 +146,9 @@ def _with_lock(alert: Alert, work: "Work", run: Mapping[str, Any]) -> Alert | No
     view = coordinate.view(work.meta, str((run.get("conf") or {}).get("lock") or run["dag_run_id"]))
     if not view.is_open:
         return None
-    return replace(
-        alert,
-        lock=view.id,
-        ddl=statement(view.ddl),
-        missing=tuple(map(str, view.missing)),
-        remedies=remedies(view, str(work.task.path)),
-    )
+    return replace(alert.about(view), remedies=remedies(view, str(work.task.path)))
 
 
 def _with_lags(alert: Alert, work: "Work", run: Mapping[str, Any]) -> Alert | None:
-    found = lags(lagging(work, datetime.fromisoformat(run["run_after"])))
+    found = lags(work, datetime.fromisoformat(run["run_after"])).values()
     return replace(alert, remedies=(*found, f"unshard status {shell(str(work.task.path))}")) if found else None

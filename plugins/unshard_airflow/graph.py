@@ -323,6 +323,7 @@ def _dag(prefix: str, task: Task, doc: str, schedule: Any, **options: Any) -> DA
         start_date=BEGINNING,
         catchup=False,
         is_paused_upon_creation=False,
+        disable_bundle_versioning=True,  # see unshard_airflow.bundle
         default_args=defaults,
         doc_md=doc.format(path=task.path, page=at("unshard", "task", task.name)),
         tags=["unshard", task.name],

@@ -8,6 +8,7 @@
 | a check | the proof of its table |
 """
 
+import contextlib
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import cache
@@ -64,13 +65,17 @@ def send_state(task_file: str) -> str:
 
 @cache
 def initialize_in_triggerer() -> None:
-    """Configure the stats of this process: Airflow configures them in the parent process of the triggers only."""
-    try:
+    """Configure the stats of this process, and create their client before threads use it.
+
+    Airflow configures them in the parent process of the triggers only. Two threads that send first, at once, would
+    create two clients of OpenTelemetry, and the first would export its old values for ever.
+    """
+    with contextlib.suppress(ImportError):  # Airflow 3.1 configures them at the first use
         from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
-    except ImportError:
-        return  # Airflow 3.1 configures them at the first use
-    try:
-        legacy = conf.getboolean("metrics", "legacy_names_on", fallback=False)
-        Stats.initialize(factory=get_stats_factory(), export_legacy_names=legacy)
-    except TypeError:  # Airflow 3.2
-        Stats.initialize(factory=get_stats_factory(Stats))  # type: ignore[call-arg]
+
+        try:
+            legacy = conf.getboolean("metrics", "legacy_names_on", fallback=False)
+            Stats.initialize(factory=get_stats_factory(), export_legacy_names=legacy)
+        except TypeError:  # Airflow 3.2
+            Stats.initialize(factory=get_stats_factory(Stats))  # type: ignore[call-arg]
+    Stats.timer()

@@ -46,6 +46,7 @@ def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, 
     full, sync = f"unshard_full__{merge.name}", f"unshard_sync__{merge.name}"
     states = succeed(airflow, full, airflow.trigger(full))
     assert set(states.values()) == {"success"}
+    assert {run["bundle_version"] for run in airflow.runs(full)} == {None}
 
     def is_woken() -> bool:
         return any(run["run_type"] == "asset_triggered" for run in airflow.runs(sync))

@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +22,7 @@ from tests.lifetask import LifeTask, task
 from tests.received import Metrics, receiving, receiving_statsd
 from unshard.cli import main
 from unshard.cli.prometheus import Exposition
-from unshard.units.task.metrics import METRICS, MetricKind
+from unshard.units.task.metrics import METRICS, Measurement, MetricKind
 from unshard.units.task.status import measured
 from unshard_demo.processes import await_true
 from unshard_demo.servers import free_port
@@ -267,3 +269,27 @@ def test_a_port_that_cannot_be_used_is_told(task: LifeTask, capsys: pytest.Captu
     assert task.command("run", "--follow", "--metrics-port", str(task.target.port)) == 1
     assert "US-1901" in (told := capsys.readouterr().err) and f"127.0.0.1:{task.target.port}" in told
     assert task.command("run", "--metrics-port", "1") == 1
+
+
+def test_threads_that_send_at_once_share_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client of OpenTelemetry exports its values again and again, also when another one has newer values."""
+    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+    from airflow.sdk.observability.metrics import stats_utils
+
+    from unshard_airflow.stats import Stats, initialize_in_triggerer, send
+
+    created = list[NoStatsLogger]()
+
+    def create() -> NoStatsLogger:
+        time.sleep(0.1)
+        created.append(NoStatsLogger())
+        return created[-1]
+
+    monkeypatch.setattr(stats_utils, "get_stats_factory", lambda: create)
+    initialize_in_triggerer.cache_clear()
+    initialize_in_triggerer()
+    lags = [[Measurement(METRICS["lag_seconds"], lag, {"task": "t", "source": "s"})] for lag in range(4)]
+    with ThreadPoolExecutor(len(lags)) as pool:
+        assert [*pool.map(send, lags)] == [None] * len(lags)
+    Stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
+    assert len(created) == 1

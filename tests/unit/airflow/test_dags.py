@@ -43,6 +43,7 @@ for tasks, wanted in json.loads(sys.argv[2]):
             "shown": {t.task_id: t.task_display_name for t in dag.tasks},
             "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
             "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
+            "unversioned": dag.disable_bundle_versioning,
             "deadlines": [(type(d.reference).__name__, str(d.interval), d.callback.path) for d in dag.deadline or ()],
             "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
         }
@@ -231,6 +232,7 @@ def test_locks_of_one_task_wait_side_by_side(bag: dict[str, Any]) -> None:
 def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         assert dag["paused"] is False
+        assert dag["unversioned"] is True, "Airflow's scheduler ends at a version without a folder"
         expected = {"failed": 0, "targets_follow": 0, "plan": 0, "cut_over": 0}
         expected |= dict.fromkeys(("wait_for_shards", "replace", "follow_difference", "caught_up"), 10)
         assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items()), name
