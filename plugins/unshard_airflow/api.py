@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskGroup, chain
 
 from unshard.core.model import TableId
@@ -19,7 +19,7 @@ from unshard.core.shown import as_json
 from unshard_airflow.alerts import Alert, FailureNotifier
 from unshard_airflow.bulk import telling
 from unshard_airflow.bundle import UnshardTasksBundle
-from unshard_airflow.checktasks import checked, difference_text
+from unshard_airflow.checktasks import ComparingOperator
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.hook import UnshardHook
 from unshard_airflow.locktasks import force
@@ -107,7 +107,7 @@ class UnshardFollow(UnshardFullLoad):
             )
 
 
-class UnshardCheck(TaskOperator):
+class UnshardCheck(ComparingOperator):
     """Compares target tables with their shards, and fails if a difference is proven.
 
     `tables`: names such as `shop.orders`; empty for all. XCom: the tables that are proven equal.
@@ -120,11 +120,8 @@ class UnshardCheck(TaskOperator):
         self.tables = list(tables)
 
     def execute(self, context: "Context") -> Any:
-        with opened_task(self.task_file) as work:
-            found = checked(work, [TableId(*table.split(".", 1)) for table in self.tables])
-        if wrong := [text for each in found if (text := difference_text(each))]:
-            raise AirflowFailException("\n".join(wrong))
-        return [str(each.target) for each in found if each.equal]
+        found = self.compare([TableId(*table.split(".", 1)) for table in self.tables])
+        return [str(each.target) for each, _ in found if each.equal]
 
 
 class UnshardUnlock(TaskOperator):

@@ -8,8 +8,9 @@
 | the check is cleared, or dies | it goes on with the ranges that are not proven |
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from unshard.config import Task
     from unshard.core.model import Server
+    from unshard.core.validate.ledger import Proof
     from unshard.units.validate.validate import TableResult
     from unshard.units.work import Work
 
@@ -43,48 +45,62 @@ class ListTargets(TaskOperator):
             return sorted({str(state.target) for state in states if not (state.has_left or state.is_dropped)})
 
 
-class CheckTarget(TaskOperator):
+class ComparingOperator(TaskOperator):
+    """Compares target tables with their shards, and sends what it finds as metrics and lineage."""
+
+    compared: "Task"
+    server: "Server"
+    """That of the target."""
+    verdicts: "Mapping[TableId, bool]" = MappingProxyType({})
+    """Whether each target table is equal to its shards, as far as this is known."""
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
+        """Return the verdicts as assertions; OpenLineage's provider calls it, also after a failure."""
+        from unshard_airflow.lineagefacets import asserted
+
+        return asserted(self.verdicts, self.server) if self.verdicts else None
+
+    def compare(self, tables: Sequence[TableId]) -> "list[tuple[TableResult, Proof | None]]":
+        """Compare these target tables, or all, as the options of the task file say; fail if one differs."""
+        from unshard.units.task.metrics import of_proof
+
+        with opened_task(self.task_file) as work:
+            results = _compared(work, tables)
+            proofs = {each.target: each for each in work.meta.judged_ranges.proofs()}
+        self.compared, self.server = work.task, work.target
+        self.verdicts = {each.target: each.equal for each in results if each.equal or each.differs}
+        for each in results:
+            self.log.info("checked target=%s %s", each.target, proofs.get(each.target))
+            if each.target in proofs:
+                send(of_proof(work.task.name, proofs[each.target]))
+        if wrong := "\n".join(filter(None, map(difference_text, results))):
+            raise AirflowFailException(wrong)
+        return [(each, proofs.get(each.target)) for each in results]
+
+
+class CheckTarget(ComparingOperator):
     """Compares one target table with its shards, as far as it is not proven equal already."""
 
     template_fields: Sequence[str] = ("target",)
-    verdict: "tuple[Server, bool] | None" = None
-    """The server of the target, and whether the table is equal to its shards; None until this is known."""
 
     def __init__(self, *, target: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target = target
 
-    def get_openlineage_facets_on_complete(self, _: Any) -> "OperatorLineage[Any, Any] | None":
-        """Return the verdict as an assertion; OpenLineage's provider calls it, also after a failure."""
-        from unshard_airflow.lineagefacets import asserted
-
-        return asserted(self.verdict[0], TableId(*self.target.split(".", 1)), self.verdict[1]) if self.verdict else None
-
     def execute(self, context: "Context") -> Any:
-        from unshard.units.task.metrics import of_proof
-
         table = TableId(*self.target.split(".", 1))
-        with opened_task(self.task_file) as work:
-            (found,) = checked(work, [table])
-            proof = next((each for each in work.meta.judged_ranges.proofs() if each.target == table), None)
-            self.verdict = (work.target, found.equal) if found.equal or found.differs else None
-        self.log.info("checked target=%s %s", table, proof)
-        if proof is not None:
-            send(of_proof(work.task.name, proof))
-        if wrong := difference_text(found):
-            raise AirflowFailException(wrong)
+        ((found, proof),) = self.compare([table])
         told: dict[str, Any] = {"equal": found.equal, "unfinished": found.is_cut}
         told |= {"pending": len(found.pending), "pending_columns": [*found.coming_columns]}
         if proof is not None:
             told |= {"rows": proof.rows, "age_seconds": round(proof.age.total_seconds())}
         if found.equal:
-            for asset in (table_asset(work.target, table), proof_asset(work.task, table)):
+            for asset in (table_asset(self.server, table), proof_asset(self.compared, table)):
                 context["outlet_events"][self.outlets[0]].add(asset, extra=told)
         return told
 
 
-def checked(work: "Work", tables: Sequence[TableId]) -> "tuple[TableResult, ...]":
-    """Compare these target tables, or all, as the options of the task file say."""
+def _compared(work: "Work", tables: Sequence[TableId]) -> "tuple[TableResult, ...]":
     from unshard.units.validate.validate import Settings, validate
 
     options = work.task.options

@@ -5,7 +5,7 @@ must not use Airflow's connections, so the operators collect them while they run
 """
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,14 +35,17 @@ def operator_lineage(lineage: "Sequence[TargetLineage]") -> "OperatorLineage[Any
     return OperatorLineage(inputs=[*map(_input, shards.values())], outputs=[*map(_output, lineage)])
 
 
-def asserted(server: "Server", target: "TableId", is_equal: bool) -> "OperatorLineage[Any, Any]":
-    """Return the verdict of a check about a target table."""
+def asserted(verdicts: "Mapping[TableId, bool]", server: "Server") -> "OperatorLineage[Any, Any]":
+    """Return which target tables a check has proven to be equal to their shards, and which to differ."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
 
-    facet = quality.DataQualityAssertionsDatasetFacet([quality.Assertion(EQUAL, success=is_equal)])
-    return OperatorLineage(inputs=[InputDataset(*_place(server, target), {"dataQualityAssertions": facet})])
+    def dataset(target: "TableId", is_equal: bool) -> InputDataset:
+        facet = quality.DataQualityAssertionsDatasetFacet([quality.Assertion(EQUAL, success=is_equal)])
+        return InputDataset(*_place(server, target), {"dataQualityAssertions": facet})
+
+    return OperatorLineage(inputs=[dataset(*verdict) for verdict in verdicts.items()])
 
 
 def _input(each: "ShardLineage") -> Any:

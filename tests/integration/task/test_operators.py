@@ -1,6 +1,6 @@
 """The public operators, called as Airflow calls them; tests/e2e/test_own_dag.py has them in a DAG."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,9 @@ from airflow.sdk import DAG
 
 from tests.livetask import LiveTask, living
 from tests.openlocks import open_locks
+from unshard.core.model import TableId
 from unshard.units.ddl import coordinate
+from unshard.units.task.metrics import Measurement
 from unshard_airflow.api import UnshardCheck, UnshardFollow, UnshardFullLoad, UnshardUnlock, migration
 from unshard_airflow.follow import Report
 from unshard_demo.servers import MariaDb
@@ -27,6 +29,18 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield task
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
+    """The measurements of the checks."""
+    found = list[dict[str, float]]()
+
+    def send(measurements: Iterable[Measurement]) -> None:
+        found.append({each.metric.name: each.value for each in measurements})
+
+    monkeypatch.setattr("unshard_airflow.checktasks.send", send)
+    return found
+
+
 def executed(kind: type[Any], task: LiveTask, **arguments: Any) -> Any:
     return kind(task_id="x", task_file=str(task.path), **arguments).execute(CONTEXT)
 
@@ -35,11 +49,12 @@ def change(task: LiveTask, source: str, *statements: str) -> None:
     task.sources[source].run(f"USE {task.name}", *statements)
 
 
-def test_the_operators_follow_wait_unlock_and_prove(task: LiveTask) -> None:
+def test_the_operators_follow_wait_unlock_and_prove(task: LiveTask, sent: list[dict[str, float]]) -> None:
     change(task, "s1", "INSERT INTO t_1 VALUES (1, 1)")
     assert {each["source"] for each in executed(UnshardFullLoad, task)} == {"s1", "s2"}
     assert sum(each["rows_applied"] for each in executed(UnshardFollow, task)) == 1
     assert executed(UnshardCheck, task) == [task.table("t")]
+    assert sent[-1]["proven_percent"] == 100
 
     change(task, "s1", "ALTER TABLE t_1 ADD COLUMN c INT", "INSERT INTO t_1 VALUES (2, 2, 2)")
     with pytest.raises(AirflowException, match=r"rows wait at DDL locks: .* ADD COLUMN c INT") as error:
@@ -57,8 +72,11 @@ def test_the_operators_follow_wait_unlock_and_prove(task: LiveTask) -> None:
     assert executed(UnshardCheck, task, tables=[task.table("t")]) == [task.table("t")]
     task.target.run(f"UPDATE {task.table('t')} SET v = 9 WHERE id = 2")
     task.target.run(f"DELETE FROM {task.work().meta.schema}.judged_range")  # no range is compared twice within a day
+    check = UnshardCheck(task_id="x", task_file=str(task.path))
     with pytest.raises(AirflowFailException, match=r"different: id=2"):
-        executed(UnshardCheck, task)
+        check.execute(CONTEXT)
+    assert sent[-1]["differing_ranges"] == 1
+    assert dict(check.verdicts) == {TableId(*task.table("t").split(".")): False}
 
 
 def test_a_target_that_cannot_take_a_row_fails_the_follow_task(task: LiveTask) -> None:
