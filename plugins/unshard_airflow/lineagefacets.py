@@ -5,7 +5,7 @@ must not use Airflow's connections, so the operators collect them while they run
 """
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
