@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.core.window.suspension import SuspendedTarget
-    from unshard.units.task.live import Locks, RunTally
+    from unshard.errors import UnshardError
+    from unshard.units.task.live import Locks, RunTally, Trouble
     from unshard.units.task.run import Note
     from unshard.units.work import Work
 
@@ -52,6 +53,9 @@ REST_SECONDS, LOOK_SECONDS = 0.4, 3.0
 """The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""
+OVER = "over"
+"""XCom key: True if a process has ended before its time, and Airflow does not try it again. Then the others end, too:
+only the next live run works on its sources."""
 CHANGED = "changed"
 """XCom key: the number of changed rows of each target."""
 PROGRESS = "progress"
@@ -63,6 +67,8 @@ class Follow(WindowOperator):
 
     template_fields: Sequence[str] = ("sources",)
     stopped: "Sequence[SuspendedTarget]" = ()
+    failing: "Sequence[UnshardError]" = ()
+    """The errors of its sources, those of which people do not know first."""
 
     def __init__(
         self,
@@ -83,9 +89,11 @@ class Follow(WindowOperator):
         """A target is suspended only once, so the failure that tells of it never lasts."""
         return bool(self.stopped)
 
+    def causes(self, error: BaseException | None) -> frozenset[str]:
+        return frozenset(map(cause, self.failing)) or super().causes(error)
+
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.core.task.state import Phase
-        from unshard.errors.meta import FencedOut
         from unshard.units.task.live import End, Ends, RunTally, follow
         from unshard.units.task.metrics import of_live_run
         from unshard.units.task.run import goals
@@ -122,13 +130,13 @@ class Follow(WindowOperator):
         context["ti"].xcom_push(key=CHANGED, value={str(target): rows for target, rows in run.changed.items()})
         self.observe(work, self.sources, lambda: run.changed)
         told = run.tell(str(end))
-        self.stopped = run.stopped
-        if self.stopped:
-            raise self.stopped[0].refusal.error
-        # A run that came second leaves the source to the first one.
-        for trouble in tally.errors.values():
-            if trouble.place in self.sources and not isinstance(trouble.error, FencedOut):
-                raise trouble.error
+        self.stopped, self.failing = run.stopped, [each.error for each in run.troubles]
+        error = next(iter([*(each.refusal.error for each in self.stopped), *self.failing]), None)
+        is_tried_again = error is not None and error.transient and context["ti"].try_number <= context["ti"].max_tries
+        if end is End.ASKED and not is_tried_again:
+            context["ti"].xcom_push(key=OVER, value=True)
+        if error is not None:
+            raise error
         return told
 
     def remedies(self) -> Sequence[str]:
@@ -145,7 +153,8 @@ class _Run:
         self._told_state: object = ()
         self._has_run: set[str] = set()
         """Locks and differences that have a DAG run."""
-        self._known = operator.known_cause(context)
+        self._known = operator.known_causes(context)
+        self._looked = time.monotonic()
         self._locks: Locks = ()
         self.stopped: tuple[SuspendedTarget, ...] = ()
         self.changed: Counter[TableId] = Counter()
@@ -174,8 +183,9 @@ class _Run:
             self.tell("running")
         if self._known and self._tally.worked.issuperset(self._operator.sources):
             tell_recovery(self._context)
-            self._known = ""
-        return bool(self.stopped) or self._has_news(locks) or self._must_fail() or has_changed(self._work.task)
+            self._known = frozenset()
+        is_asked = bool(self.stopped) or self._has_news(locks) or self._must_fail() or has_changed(self._work.task)
+        return is_asked or self._is_another_over()
 
     def tell(self, state: str) -> dict[str, Any]:
         counts, errors = self._state()
@@ -214,10 +224,30 @@ class _Run:
         self._has_run.add(key)
         return is_missing
 
+    @property
+    def troubles(self) -> "list[Trouble]":
+        """The errors of the sources, those of which people do not know first."""
+        from unshard.errors.meta import FencedOut
+
+        # A run that came second leaves the source to the first one.
+        mine = [each for each in [*self._tally.errors.values()] if each.place in self._operator.sources]
+        found = [each for each in mine if not isinstance(each.error, FencedOut)]
+        return sorted(found, key=lambda each: cause(each.error) in self._known)
+
     def _must_fail(self) -> bool:
         """Whether a source has failed with an error that was not told yet, while others go on."""
-        errors = [each for each in self._tally.errors.values() if each.place in self._operator.sources]
-        return any(not each.again and cause(each.error) != self._known for each in errors)
+        return any(not each.again and cause(each.error) not in self._known for each in self.troubles)
+
+    def _is_another_over(self) -> bool:
+        """Whether another process of this live run has ended before its time; a request to Airflow, so it is seldom."""
+        if (
+            len(self._operator.sources) == len(self._work.task.sources)
+            or time.monotonic() - self._looked < TELL_SECONDS
+        ):
+            return False
+        self._looked = time.monotonic()
+        instance = self._context["ti"]
+        return any(instance.xcom_pull(task_ids=[instance.task_id], key=OVER) or ())
 
 
 LATE = ".late"

@@ -43,9 +43,13 @@ class ToldOnce:
         """Whether the present failure occurs once only, so that there is nothing to remember."""
         return False
 
-    def known_cause(self, context: Mapping[str, Any]) -> str:
-        """Return the cause of the failure of which people know; empty if the task works."""
-        return (_known(context) or {}).get("cause", "")
+    def known_causes(self, context: Mapping[str, Any]) -> frozenset[str]:
+        """Return the causes of the failures of which people know; none if the task works."""
+        return frozenset((_known(context) or {}).get("causes", ()))
+
+    def causes(self, error: BaseException | None) -> frozenset[str]:
+        """Return the causes of all present failures, of which `error` is raised."""
+        return frozenset((cause(error),))
 
     @contextlib.contextmanager
     def told_once(self, context: Mapping[str, Any]) -> Iterator[None]:
@@ -56,7 +60,7 @@ class ToldOnce:
             raise
         except Exception as error:
             known = None if self.is_told_elsewhere else _known(context)
-            if known and known["cause"] == cause(error):
+            if known and self.causes(error).issubset(known["causes"]):
                 told = refusal(str(error))
                 raise AirflowSkipException(f"it still fails, as it does since {known['since']} UTC: {told}") from error
             raise
@@ -79,7 +83,8 @@ def tell_people(context: Mapping[str, Any]) -> None:
     notify(context)
     task = context["task"]
     if isinstance(task, ToldOnce) and not task.is_told_elsewhere:
-        value = {"cause": cause(context.get("exception")), "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"}
+        causes = sorted(task.causes(context.get("exception")))
+        value = {"causes": causes, "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"}
         Variable.set(_key(context), value, description=ABOUT.format(**_names(context)), serialize_json=True)
 
 
@@ -87,13 +92,13 @@ def tell_recovery(context: Mapping[str, Any]) -> None:
     """Tell people that a task works again, then forget its failure; `on_success_callback` of every task."""
     if not isinstance(context["task"], ToldOnce) or not (known := _known(context)):
         return
-    log.info("works again after failures since=%s UTC cause=%s", known["since"], visible(known["cause"]))
+    log.info("works again after failures since=%s UTC causes=%s", known["since"], visible(", ".join(known["causes"])))
     notify({**context, "failing_since": known["since"]})
     Variable.delete(_key(context))
 
 
-def _known(context: Mapping[str, Any]) -> Mapping[str, str] | None:
-    found: Mapping[str, str] | None = Variable.get(_key(context), default=None, deserialize_json=True)
+def _known(context: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = Variable.get(_key(context), default=None, deserialize_json=True)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ class Scheduled:
     runs: dict[str, str] = field(default_factory=dict)
     """The state of each DAG run of a lock."""
     published: dict[str, Any] = field(default_factory=dict)
+    max_tries: int = 0
+    others: list[bool] = field(default_factory=list)
+    """What the other processes of the live run have published about their ends."""
 
     @property
     def end(self) -> tuple[str, bool]:
@@ -67,7 +71,10 @@ class Scheduled:
         instance = SimpleNamespace(
             dag_id="sync",
             task_id="follow",
+            try_number=1,
+            max_tries=self.max_tries,
             xcom_push=lambda key, value: self.published.update({key: value}),
+            xcom_pull=lambda task_ids, key: self.others,
             get_dr_count=self.count,
         )
         made.execute({"ti": instance, "task": made})  # type: ignore[arg-type]
@@ -83,13 +90,13 @@ class Scheduled:
 
 
 @pytest.fixture
-def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Airflow without its database: the failure of which people know."""
     if "airflow" not in sys.modules:
         monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     from unshard_airflow import follow, outages
 
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     monkeypatch.setattr(outages, "Variable", SimpleNamespace(get=lambda *_, **__: found or None))
     monkeypatch.setattr(follow, "LOOK_SECONDS", 0.1)
     return found
@@ -97,7 +104,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def scheduled(
-    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, known: dict[str, str]
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, known: dict[str, Any]
 ) -> Iterator[Scheduled]:
     made = {"columns": {"g": "id INT PRIMARY KEY"}, "numbers": {("s1", "g"): (1,), ("s2", "g"): (2,)}}
     with living(unique, tmp_path, (source_1, source_2, target), "g", **made) as task:
@@ -136,7 +143,7 @@ def test_a_lock_ends_a_run_until_it_has_a_dag_run(scheduled: Scheduled) -> None:
     assert scheduled.end == ("nothing came", False)
 
 
-def test_a_failure_ends_a_run_once_and_the_other_source_goes_on(scheduled: Scheduled, known: dict[str, str]) -> None:
+def test_a_failure_ends_a_run_once_and_the_other_source_goes_on(scheduled: Scheduled, known: dict[str, Any]) -> None:
     from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
     from unshard_airflow.outages import cause
@@ -147,11 +154,73 @@ def test_a_failure_ends_a_run_once_and_the_other_source_goes_on(scheduled: Sched
     with pytest.raises(AirflowFailException, match="US-2002") as caught:
         scheduled.follow("s1", "s2")
     assert scheduled.end == ("asked", True)
-    known |= {"cause": cause(caught.value), "since": "yesterday"}
+    known |= {"causes": [cause(caught.value)], "since": "yesterday"}
     scheduled.write("s1", 1)
     with pytest.raises(AirflowSkipException, match="it still fails"):
         scheduled.follow("s1", "s2")
     assert (scheduled.rows(), scheduled.end) == ([1], ("nothing came", False))
+
+
+def test_each_of_two_failures_in_one_process_is_told(scheduled: Scheduled, known: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+    task = scheduled.task
+    scheduled.options(live_run=LONG, idle_after=SHORT)
+    for source in ("s1", "s2"):
+        write_source(task.folder, source, endpoint(task.sources[source], password="wrong"))
+    known |= {"causes": ["US-2002 source s1"], "since": "yesterday"}
+    with pytest.raises(AirflowFailException, match="source s2"):
+        scheduled.follow("s1", "s2")
+    known |= {"causes": ["US-2002 source s1", "US-2002 source s2"]}
+    with pytest.raises(AirflowSkipException, match="it still fails"):
+        scheduled.follow("s1", "s2")
+
+
+def test_all_processes_of_a_live_run_end_together(scheduled: Scheduled) -> None:
+    """Only the next live run works on the sources of a process that has ended, so that their other targets wait."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    scheduled.options(live_run="30s", idle_after=LONG)
+    scheduled.task.target.run(f"ALTER TABLE {scheduled.task.table('g')} ADD CHECK (id < 100)")
+    scheduled.write("s2", 500)
+    with pytest.raises(AirflowFailException, match=r"\[US-\d{4}\]"):
+        scheduled.follow("s2")
+    assert scheduled.published["over"] is True, "its target is suspended"
+    scheduled.others = [scheduled.published["over"]]
+    scheduled.follow("s1")
+    assert scheduled.end == ("asked", True)
+
+
+def test_a_process_that_is_tried_again_ends_no_other(scheduled: Scheduled) -> None:
+    from unshard.errors import UnshardError
+
+    scheduled.options(live_run=LONG, idle_after=LONG)
+    write_source(scheduled.task.folder, "s2", endpoint(scheduled.task.sources["s2"]) | {"port": 1})
+    for scheduled.max_tries in (1, 0):
+        with pytest.raises(UnshardError, match="US-2001"):
+            scheduled.follow("s2")
+        assert scheduled.published.pop("over", False) is (scheduled.max_tries == 0)
+
+
+def test_a_run_that_ends_during_a_retry_has_failed(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of the source has its next connection, and then finds that the run is over."""
+    from unshard.errors import UnshardError
+    from unshard.units.task import live
+
+    scheduled.options(live_run="2s", idle_after=LONG)
+    write_source(scheduled.task.folder, "s2", endpoint(scheduled.task.sources["s2"]) | {"port": 1})
+    entered, tries = live.LiveSource.__enter__, list[float]()
+
+    def slow(source: live.LiveSource) -> live.LiveSource:
+        tries.append(time.monotonic())
+        if len(tries) > 1:
+            time.sleep(2)
+        return entered(source)
+
+    monkeypatch.setattr(live.LiveSource, "__enter__", slow)
+    with pytest.raises(UnshardError, match="US-2001"):
+        scheduled.follow("s2")
+    assert len(tries) == 2
 
 
 def test_a_changed_file_ends_a_run(scheduled: Scheduled) -> None:

@@ -137,10 +137,12 @@ class RunTally:
     """Locks that were executed or refused: the DDL of a refused lock is tried once in a run."""
 
     @contextlib.contextmanager
-    def collected(self, place: str, watch: Callable[[Trouble], None], *, once: bool = False) -> Iterator[None]:
+    def collected(
+        self, place: str, watch: Callable[[Trouble], None], *, once: bool = False, recovers: bool = True
+    ) -> Iterator[None]:
         """Collect an error instead of stopping the other sources; a success removes an earlier error.
 
-        With `once`, an error that lasts is not told again.
+        With `once`, an error that lasts is not told again. Without `recovers`, only `recovered` removes an error.
         """
         try:
             yield
@@ -154,7 +156,8 @@ class RunTally:
             if not once or before is None or str(before) != str(trouble):
                 watch(trouble)
         else:
-            self.recovered(place)
+            if recovers:
+                self.recovered(place)
 
     def begin_again(self, retries: float) -> None:
         """Forget all errors, before another part of a run; the counts go on."""
@@ -368,7 +371,8 @@ class _LiveRun:
         while not self._is_over and self._quiet.get(source) != inf:
             with self._changed:
                 version = self._version
-            with self._tally.collected(source, self._watch):
+            # It also returns if the run ends before it has asked the source.
+            with self._tally.collected(source, self._watch, recovers=False):
                 self._follow(source)
             trouble = self._tally.errors.get(source)
             if trouble is None:
