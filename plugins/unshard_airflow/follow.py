@@ -240,10 +240,8 @@ class _Run:
 
     def _is_another_over(self) -> bool:
         """Whether another process of this live run has ended before its time; a request to Airflow, so it is seldom."""
-        if (
-            len(self._operator.sources) == len(self._work.task.sources)
-            or time.monotonic() - self._looked < TELL_SECONDS
-        ):
+        is_alone = len(self._operator.sources) == len(self._work.task.sources)
+        if is_alone or time.monotonic() - self._looked < TELL_SECONDS:
             return False
         self._looked = time.monotonic()
         instance = self._context["ti"]

@@ -300,6 +300,13 @@ def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
+def red(airflow: Airflow, merge: Merge) -> list[str]:
+    """Return the live runs in which south-1 has failed."""
+    sync = f"unshard_sync__{merge.name}"
+    runs = [run["dag_run_id"] for run in airflow.runs(sync)]
+    return [run for run in runs if airflow.states(sync, run).get("follow[south-1]") == "failed"]
+
+
 def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: Merge) -> None:
     sync, account = f"unshard_sync__{merge.name}", f"'{merge.name}_user'@'%'"
     alerts = merge.folder / "alerts"
@@ -307,17 +314,13 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
     def told(what: str) -> int:
         return alerts.read_text().count(f"follow of source south-1 {what}") if alerts.exists() else 0
 
-    def red() -> list[str]:
-        runs = [run["dag_run_id"] for run in airflow.runs(sync)]
-        return [run for run in runs if airflow.states(sync, run).get("follow[south-1]") == "failed"]
-
     # The live run of the test before may still have a connection.
     merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT LOCK", f"KILL USER {account}")
     try:
         merge.change(6)
         airflow.trigger(sync)
-        airflow.await_true(red, SECONDS, "a red source")
-        (run,) = red()
+        airflow.await_true(lambda: red(airflow, merge), SECONDS, "a red source")
+        (run,) = red(airflow, merge)
         assert await_run(airflow, sync, run, SECONDS) == "failed"
         states = airflow.states(sync, run)
         assert (states["follow[south-1]"], states["follow[north-1]"]) == ("failed", "success")
@@ -331,6 +334,32 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
     await_equal(airflow, merge)
     airflow.await_true(lambda: told("works again") > 0, SECONDS, "the end of the failure to be told")
     assert (told("failed"), told("works again")) == (1, 1)
+
+
+@pytest.mark.test_all("tests/integration/task/test_follow.py has the processes of a live run without Airflow")
+@pytest.mark.mariadb_only("TiDB leaves CHECK constraints out")
+def test_the_source_of_a_suspended_target_goes_on_while_others_have_rows(airflow: Airflow, merge: Merge) -> None:
+    """The live run of the busy source ends, too: only the next one works on both."""
+    sync, meta = f"unshard_sync__{merge.name}", f"{merge.name}_meta"
+    refused = f"UPDATE {merge.shards['south-1'][0]} SET name = 'refused' WHERE id = 2000200"
+
+    def windows() -> int:
+        ((count,),) = merge.target.run(f"SELECT windows FROM {meta}.checkpoint WHERE source = 'south-1'")
+        return int(count)
+
+    airflow.await_true(lambda: not any(run["end_date"] is None for run in airflow.runs(sync)), SECONDS, "a quiet task")
+    known = set(red(airflow, merge))
+    merge.target.run(f"ALTER TABLE {merge.table} ADD CONSTRAINT unrefused CHECK (name <> 'refused')")
+    with steady_load(merge):
+        merge.sources["south-1"].run(refused)
+        airflow.await_true(lambda: set(red(airflow, merge)) - known, SECONDS, "a red source")
+        (run,) = set(red(airflow, merge)) - known
+        assert await_run(airflow, sync, run, SECONDS) == "failed"
+        assert airflow.states(sync, run)["follow[north-1]"] == "success"
+        before = windows()
+        airflow.await_true(lambda: windows() > before + 1, SECONDS, "windows of the source with the suspended target")
+    merge.target.run(f"ALTER TABLE {merge.table} DROP CONSTRAINT unrefused")
+    await_equal(airflow, merge)
 
 
 @pytest.mark.test_all("the test with the browser has a red lock, and games decide what comes late")
