@@ -180,7 +180,7 @@ def test_all_processes_of_a_live_run_end_together(scheduled: Scheduled) -> None:
     """Only the next live run works on the sources of a process that has ended, so that their other targets wait."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    scheduled.options(live_run="30s", idle_after=LONG)
+    scheduled.options(live_run="2m", idle_after=LONG)
     scheduled.task.target.run(f"ALTER TABLE {scheduled.task.table('g')} ADD CHECK (id < 100)")
     scheduled.write("s2", 500)
     with pytest.raises(AirflowFailException, match=r"\[US-\d{4}\]"):
@@ -207,14 +207,14 @@ def test_a_run_that_ends_during_a_retry_has_failed(scheduled: Scheduled, monkeyp
     from unshard.errors import UnshardError
     from unshard.units.task import live
 
-    scheduled.options(live_run="2s", idle_after=LONG)
+    scheduled.options(live_run="5s", idle_after=LONG)
     write_source(scheduled.task.folder, "s2", endpoint(scheduled.task.sources["s2"]) | {"port": 1})
     entered, tries = live.LiveSource.__enter__, list[float]()
 
     def slow(source: live.LiveSource) -> live.LiveSource:
         tries.append(time.monotonic())
         if len(tries) > 1:
-            time.sleep(2)
+            time.sleep(5)
         return entered(source)
 
     monkeypatch.setattr(live.LiveSource, "__enter__", slow)
