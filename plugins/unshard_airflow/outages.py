@@ -83,8 +83,9 @@ def tell_people(context: Mapping[str, Any]) -> None:
     notify(context)
     task = context["task"]
     if isinstance(task, ToldOnce) and not task.is_told_elsewhere:
-        causes = sorted(task.causes(context.get("exception")))
-        value = {"causes": causes, "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"}
+        error = context.get("exception")
+        told = task.causes(error) & task.known_causes(context) | {cause(error)}  # an alert is about one error
+        value = {"causes": sorted(told), "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"}
         Variable.set(_key(context), value, description=ABOUT.format(**_names(context)), serialize_json=True)
 
 

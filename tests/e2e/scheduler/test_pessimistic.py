@@ -18,6 +18,7 @@ from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,
     await_equal,
+    await_quiet,
     await_wait,
     clear_in_dialog,
     is_added,
@@ -96,7 +97,7 @@ def assert_told(airflow: Airflow, merge: Merge, metrics: Metrics) -> None:
 def test_a_live_run_applies_what_comes_and_new_binlog_starts_the_next_one(airflow: Airflow, merge: Merge) -> None:
     """No DAG run without binlog, and one for as long as rows come."""
     sync = f"unshard_sync__{merge.name}"
-    airflow.await_true(lambda: not any(run["end_date"] is None for run in airflow.runs(sync)), SECONDS, "a quiet task")
+    await_quiet(airflow, merge)
     before = len(airflow.runs(sync))
     with steady_load(merge):
         for number in range(20, 24):
@@ -347,7 +348,7 @@ def test_the_source_of_a_suspended_target_goes_on_while_others_have_rows(airflow
         ((count,),) = merge.target.run(f"SELECT windows FROM {meta}.checkpoint WHERE source = 'south-1'")
         return int(count)
 
-    airflow.await_true(lambda: not any(run["end_date"] is None for run in airflow.runs(sync)), SECONDS, "a quiet task")
+    await_quiet(airflow, merge)
     known = set(red(airflow, merge))
     merge.target.run(f"ALTER TABLE {merge.table} ADD CONSTRAINT unrefused CHECK (name <> 'refused')")
     with steady_load(merge):

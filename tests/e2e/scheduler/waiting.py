@@ -57,6 +57,12 @@ def await_equal(airflow: Airflow, merge: Merge) -> None:
         merge.assert_equal()
 
 
+def await_quiet(airflow: Airflow, merge: Merge) -> None:
+    """Wait until no live run is at work."""
+    sync = f"unshard_sync__{merge.name}"
+    airflow.await_true(lambda: all(run["end_date"] for run in airflow.runs(sync)), SECONDS, "a quiet task")
+
+
 @contextlib.contextmanager
 def steady_load(merge: Merge) -> Iterator[None]:
     """Write into all sources ten times per second for the duration of the block."""

@@ -381,6 +381,24 @@ def test_target_that_is_suspended_is_always_told(monkeypatch: pytest.MonkeyPatch
         task.stopped = ()
 
 
+def test_two_failures_of_one_process_are_told_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert is about one error, so only that one is known afterwards."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from unshard_airflow import outages
+    from unshard_airflow.follow import Follow
+
+    monkeypatch.setattr(outages, "Variable", Store())
+    task = Follow(task_id="follow", task_file="m.yaml", sources=["s1", "t"], is_continuous=True, dag_of_locks="d")
+    for failing in ((DENIED, TARGET_DOWN), (TARGET_DOWN, DENIED)):
+        task.failing = failing
+        with pytest.raises(type(failing[0])), task.told_once(context_of(task)):
+            raise failing[0]
+        outages.tell_people(context_of(task, exception=failing[0]))
+    with pytest.raises(AirflowSkipException), task.told_once(context_of(task)):
+        raise DENIED
+
+
 @pytest.mark.parametrize("name", ["nonsense", "no.such.Module", f"{__name__}.Nobody", ".x"])
 def test_notifier_that_is_not_there_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from unshard_airflow.alerts import notify
